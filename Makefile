@@ -16,7 +16,7 @@ MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/testd
 export GOWORK := off
 
 # What the tests start: a command, and the Debian package that brings it.
-NEEDS := chromium:chromium node:nodejs npm:npm nginx:nginx wrk:wrk curl:curl gunicorn:gunicorn php:php-cli php-cgi:php-cgi uwsgi_python3:uwsgi-plugin-python3 lighttpd:lighttpd apache2:apache2-bin redis-server:redis-server redis-sentinel:redis-sentinel h2load:nghttp2-client caddy:caddy
+NEEDS := chromium:chromium node:nodejs npm:npm nginx:nginx wrk:wrk curl:curl gunicorn:gunicorn php:php-cli php-cgi:php-cgi uwsgi_python3:uwsgi-plugin-python3 lighttpd:lighttpd apache2:apache2-bin pg_ctlcluster:postgresql pgbouncer:pgbouncer redis-server:redis-server redis-benchmark:redis-tools redis-sentinel:redis-sentinel h2load:nghttp2-client caddy:caddy haproxy:haproxy memcached:memcached etcd:etcd-server
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -30,16 +30,26 @@ TESTS := $(addprefix test-module/,$(filter ./proof,$(MODULES)) $(filter-out ./pr
 
 .PHONY: test needs browser build vet lint tidy long fuzz bench $(TESTS)
 
-# test has a temporary folder of its own, and fails where something is left in it, or in the working tree.
+# The packages of a module that have tests.
+TESTED := go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...
+
+# test has a temporary folder of its own, and fails where something is left in it, or in the working tree. The programs
+# of this repository that tests run are built once (proof/servers). It counts
+# the packages that reported a result: a recipe that skips some by mistake would otherwise be green.
 test: needs vet
 	@tmp=$$(mktemp -d); before=$$(git status --porcelain 2>/dev/null || true); failed=0; \
-	mkdir $$tmp/t; touch $$tmp/failed; \
+	mkdir $$tmp/t $$tmp/reports $$tmp/builds; touch $$tmp/failed; \
+	for m in $(MODULES); do (cd $$m && $(TESTED)) || { rm -rf $$tmp; exit 1; }; done | sed '/^$$/d' | sort >$$tmp/tested; \
 	echo "testing $(words $(TESTS)) modules, $(JOBS) at a time; each prints when it is done"; \
-	TMPDIR=$$tmp/t FAILED=$$tmp/failed $(MAKE) --no-print-directory -k -j$(JOBS) --output-sync=target $(TESTS) || failed=1; \
+	TMPDIR=$$tmp/t FAILED=$$tmp/failed REPORTS=$$tmp/reports WEIR_BUILDS=$$tmp/builds $(MAKE) --no-print-directory -k -j$(JOBS) --output-sync=target $(TESTS) || failed=1; \
+	find $$tmp/reports -type f -exec cat {} + | awk '/^(ok|FAIL)[ \t]/ {print $$2}' | sort -u >$$tmp/reported; \
+	count=$$(wc -l <$$tmp/tested); silent=$$(comm -23 $$tmp/tested $$tmp/reported | xargs); \
 	left=$$(ls -A $$tmp/t); names=$$(sort $$tmp/failed | xargs); rm -rf $$tmp; \
+	[ $$count != 0 ] && [ -z "$$silent" ] || { echo "$$count packages have tests. These reported no result: $$silent"; failed=1; }; \
 	[ -z "$$left" ] || { echo "The tests left in the temporary folder:" $$left; failed=1; }; \
 	[ "$$before" = "$$(git status --porcelain 2>/dev/null || true)" ] || { echo "The tests changed the working tree:"; git status --short; failed=1; }; \
-	[ -z "$$names" ] || echo "FAILED: the tests of $$names"; exit $$failed
+	[ -z "$$names" ] || echo "FAILED: the tests of $$names"; \
+	[ $$failed != 0 ] || echo "green: $$count packages of $(words $(TESTS)) modules"; exit $$failed
 
 # -count=1: the test cache does not notice when a server or a page that the tests run changes. go vet has been run.
 GO_TEST := go test -vet=off -count=1 -timeout $(TIMEOUT)
@@ -48,14 +58,16 @@ GO_TEST := go test -vet=off -count=1 -timeout $(TIMEOUT)
 # report a race. The tests start hundreds of programs.
 test: export GORACE := atexit_sleep_ms=100
 
+# A module without tests (weircaddy, whose tests are proof/caddy) is not compiled again with the race detector.
 # Tests that call raced.Skip (internal/raced) skip themselves with the race detector, and run once more without it.
 $(TESTS): test-module/%:
 	@echo "== $*"; cd $* || exit 1; failed=0; \
-	$(GO_TEST) -race ./... || failed=1; \
+	[ -n "$$($(TESTED))" ] || exit 0; \
+	$(GO_TEST) -race ./... | tee "$$REPORTS/$(subst /,_,$*).txt" || failed=1; \
 	skipped=$$(go list -f '{{.Dir}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/ .*internal\/raced/ {print $$1}'); \
 	for dir in $$skipped; do \
 		names=$$(awk -F '[ (]' '/^func Test/ {name = $$2} /raced\.Skip\(t\)/ {print name}' $$dir/*_test.go | paste -sd '|'); \
-		(cd $$dir && $(GO_TEST) -run "^($$names)\$$" .) || failed=1; \
+		[ -z "$$names" ] || (cd $$dir && $(GO_TEST) -run "^($$names)\$$" .) || failed=1; \
 	done; \
 	[ $$failed = 0 ] || { echo "$*" >>$$FAILED; exit 1; }
 
@@ -73,10 +85,22 @@ needs:
 	fi
 	@$(MAKE) --no-print-directory browser
 
-# browser installs what drives the browser of proof/browser: one package without dependencies, pinned by its checksum, and none of its scripts run.
-browser: proof/browser/node_modules/playwright-core
+# browser installs what drives the browser of proof/browser, the clients of proof/llm, proof/resp and proof/envoy, and the linter and generator of proof/service: packages pinned by their checksums, and none of their scripts run.
+browser: proof/browser/node_modules/playwright-core proof/llm/node_modules/openai proof/resp/node_modules/ioredis proof/envoy/node_modules/@grpc/grpc-js proof/service/node_modules/typescript
 proof/browser/node_modules/playwright-core: proof/browser/package-lock.json
 	cd proof/browser && npm ci --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+proof/llm/node_modules/openai: proof/llm/package-lock.json
+	cd proof/llm && npm ci --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+proof/resp/node_modules/ioredis: proof/resp/package-lock.json
+	cd proof/resp && npm ci --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+proof/envoy/node_modules/@grpc/grpc-js: proof/envoy/package-lock.json
+	cd proof/envoy && npm ci --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+proof/service/node_modules/typescript: proof/service/package-lock.json
+	cd proof/service && npm ci --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 
 build:
@@ -124,13 +148,16 @@ define LONG
 .      ./weirtest -run Conform -walks $(WALKS)
 .      ./failover -run BoundOfShares -failover.schedules 1000
 .      . -run UnchangedPart|AnotherClock -count $(REPEATS)
+.      ./lease -race -run EverythingAtOnce -lease.calls 30000
 proof  . -rapid.checks=$(CHECKS)
 proof  . -v -run Fleets -fleets $(FLEETS)
 proof  . -run Threads -threads.rounds $(ROUNDS)
 proof  ./redis -v -run Faults -faults=$(FAULTS)
 proof  ./redis -v -run Leases -leases=$(FAULTS)
 proof  ./redis -v -run StayFlat -flat=$(OUTAGES)
-proof  ./redis -run Conform|Promises|Num -walks $(WALKS)
+proof  ./redis -run Conform|Promises|Outstanding|Num -walks $(WALKS)
+proof  ./redis -v -run EstimatesOfAFleet -costs=20m
+proof  ./redis -v -run CostsOfNodes -cost-nodes=10s
 proof  ./redis -run UnchangedPart -count $(REPEATS)
 proof  ./redis -run GroupOfAnything -rapid.checks=$(WALKS)
 proof  ./nginx -v -sequences $(SEQUENCES) -in-flight 250
@@ -139,8 +166,11 @@ proof  ./fleet -v -run RollingDeploy -rolling=$(FAULTS)
 proof  ./edge -run ReachesUncounted -attempts 20000
 proof  ./edge -v -run H2spec|WebSocketCorpus|Trickling -guard $(GUARD)
 proof  ./edge -v -run TestDesync -guard $(GUARD)
+proof  ./caddy -caddy.race
+proof  ./resp -run Connections -connections 10000
+proof/envoy . -run ManyConnections -connections 10000
 proof  ./fleet -run TestAllOrNothing -count $(REPEATS)
-proof  ./transport -v -run HiddenLimits -compare -virtual 10m
+proof  ./transport -v -run HiddenLimits|LearnedLimits|SharedFields -compare -virtual 10m
 proof  ./transport -v -run Processes -compare -measured $(FAULTS)
 endef
 export LONG

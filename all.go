@@ -19,7 +19,7 @@ import (
 //   - Limit and Remaining are the least of all parts.
 //   - RetryAfter is the longest of the parts that refuse; Never counts as the longest.
 //   - ResetAfter is the longest of all parts.
-//   - By names one part by its kind and its place, counted from 1: "token_bucket.2", or
+//   - By names one part by its algorithm and its place, counted from 1: "token_bucket.2", or
 //     "api/token_bucket.2" for a limiter named "api".
 //
 // By names the part that refused with the longest wait. A part that the cost can never fit comes
@@ -32,9 +32,9 @@ import (
 // take.
 //
 // SetLimit between two Alls, or between an All and a single limit, pairs the parts: first those of
-// the same kind, in order; then the rest, in order, as changes of kind. Parts without a partner
-// start unused. A part that did not change keeps its state exactly. If the All starts or stops
-// reading wall time, every part is a change of kind.
+// the same algorithm, in order; then the rest, in order, as changes of algorithm. Parts without a
+// partner start unused. A part that did not change keeps its state exactly. If the All starts or stops
+// reading wall time, every part counts as a change of algorithm.
 //
 // If one of the parts reads wall time (see FixedWindow), all of them do. State: that of all parts,
 // and two words for each.

@@ -91,8 +91,8 @@ func NewConcurrency(l Concurrency, opts ...Option) (*ConcurrencyLimiter, error) 
 // RetryAfter is then at most how long it takes until the queue has room, if nobody else calls.
 // Without MaxHold it is Never, as nobody knows when a place is left.
 //
-// If the context ends first, Enter returns its error: nothing is held, and those behind move up. If
-// a place comes at the same moment as the end of the context, Enter returns the place.
+// If the context ends first, Enter returns its error: nothing is held, and the callers behind it
+// move up. If a place comes at the same moment as the end of the context, Enter returns the place.
 func (l *ConcurrencyLimiter) Enter(ctx context.Context) (Hold, error) { return l.EnterCost(ctx, 1) }
 
 // EnterCost is Enter for work that takes up more than one unit. A cost above the limit is refused

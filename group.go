@@ -96,7 +96,7 @@ func (g *Group) all(costs []int64, ahead []uint64, charge bool) Decision {
 	d, evaluated := Decision{Allowed: true}, false
 	for i, l := range g.limiters {
 		if l != nil {
-			g.evaluate(&d, evaluated, i, costs, ahead, charge)
+			merge(&d, g.evaluate(i, costs[i], ahead, charge), evaluated)
 			evaluated = true
 		}
 	}
@@ -126,27 +126,60 @@ func (g *Group) reading(l *Limiter) int64 { return g.readings[slices.Index(g.loc
 
 // inOrder is decide for a group that lists a limiter more than once. It charges all costs on trial,
 // restores all states, and charges for good only if every limiter admitted.
-func (g *Group) inOrder(costs []int64, charge bool, ahead []uint64) (d Decision) {
+func (g *Group) inOrder(costs []int64, charge bool, ahead []uint64) Decision {
 	was := make([][]int64, len(g.locks))
 	memories := make([]*rules.Memory, len(g.locks))
 	for i, l := range g.locks {
 		was[i], memories[i] = slices.Clone(l.state), l.memory
 		l.memory = nil // only real charges are recorded
 	}
-	d = g.all(costs, ahead, true)
+	each := make([]Decision, len(g.limiters))
+	admitted := true
+	for i, l := range g.limiters {
+		if l != nil {
+			each[i] = g.evaluate(i, costs[i], ahead, true)
+			admitted = admitted && each[i].Allowed
+		}
+	}
 	for i, l := range g.locks {
 		l.state, l.memory = append(l.state[:0], was[i]...), memories[i]
 	}
-	if d.Allowed && charge {
-		d = g.all(costs, ahead, true)
+	if admitted && charge {
+		return g.all(costs, ahead, true)
+	}
+	d, evaluated := Decision{Allowed: true}, false
+	for i, l := range g.limiters {
+		if l == nil {
+			continue
+		}
+		if !each[i].Allowed {
+			retry := g.retryInOrder(l, costs)
+			if l.queue.waiters.Len() > 0 || ahead != nil && ahead[i] > 0 { // waiters go first
+				retry = rules.Longest(retry, int64(each[i].RetryAfter))
+			}
+			each[i].RetryAfter = time.Duration(retry)
+		}
+		merge(&d, each[i], evaluated)
+		evaluated = true
 	}
 	return d
 }
 
-// evaluate evaluates one limiter and merges its decision into the group's. evaluated is false for
-// the first.
-func (g *Group) evaluate(d *Decision, evaluated bool, i int, costs []int64, ahead []uint64, charge bool) {
-	l, cost := g.limiters[i], costs[i]
+// retryInOrder returns how long all costs of a limiter have to wait, without the group's queue. The wait
+// of the cost that was refused is only a part of that: the costs before it are charged later, too.
+func (g *Group) retryInOrder(l *Limiter, costs []int64) int64 {
+	var own []int64
+	for i, c := range costs {
+		if g.limiters[i] == l {
+			own = append(own, c)
+		}
+	}
+	return rules.RetryInOrder(l.version.rule, l.state, g.reading(l), own)
+}
+
+// evaluate returns the decision of one limiter.
+func (g *Group) evaluate(i int, cost int64, ahead []uint64, charge bool) Decision {
+	l := g.limiters[i]
 	now := g.reading(l)
 	o := l.queue.aheadOf(now)
 	if ahead != nil {
@@ -158,7 +191,11 @@ func (g *Group) evaluate(d *Decision, evaluated bool, i int, costs []int64, ahea
 	} else {
 		v = rules.Peek(l.version.rule, l.state, now, o, cost)
 	}
-	one := l.version.decision(v)
+	return l.version.decision(v)
+}
+
+// merge merges the decision of one limiter into the group's. evaluated is false for the first.
+func merge(d *Decision, one Decision, evaluated bool) {
 	switch {
 	case !evaluated,
 		d.Allowed && (!one.Allowed || one.Remaining < d.Remaining),
@@ -176,8 +213,8 @@ func (g *Group) evaluate(d *Decision, evaluated bool, i int, costs []int64, ahea
 //
 // Wait returns at once and charges nothing if no wait helps, or if the turn would come after the
 // context's deadline. The error is a *LimitedError: errors.Is finds ErrLimited in it, and for the
-// deadline context.DeadlineExceeded. If the context ends first, Wait returns its error, and those
-// behind move up. A cost below 0 is ErrCost, and a wrong number of costs is ErrCosts.
+// deadline context.DeadlineExceeded. If the context ends first, Wait returns its error, and the
+// callers behind it move up. A cost below 0 is ErrCost, and a wrong number of costs is ErrCosts.
 func (g *Group) Wait(ctx context.Context, costs ...int64) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -16,8 +16,8 @@ import (
 
 const module = "github.com/weirflow/weir"
 
-// forTests are the internal packages that only tests import.
-var forTests = []string{"internal/raced", "internal/seeds"}
+// forTests are the internal packages that only tests import, and proof/servers, which only tests import.
+var forTests = []string{"internal/raced", "internal/rawserver", "internal/seeds"}
 
 // floors is the architecture: each package of this repository with those that it may import. An
 // import goes down, never up, and never sideways between two faces or two stores. A package that is
@@ -36,6 +36,7 @@ var floors = map[string][]string{
 	"sim":                  {".", "policy", "keyed", "internal/..."},
 	"weirtest":             {".", "policy", "keyed", "weirhttp", "internal/..."}, // everything but sim
 	"internal/attached":    nil,
+	"internal/cell":        nil,
 	"internal/claim":       nil, // leaves: they import nothing of ours, or another leaf
 	"internal/duration":    nil,
 	"internal/pause":       nil,
@@ -44,9 +45,11 @@ var floors = map[string][]string{
 	"internal/jsonscan":    nil,
 	"internal/list":        nil,
 	"internal/nearest":     nil,
-	"internal/outstanding": {"internal/u128"},
-	"internal/rules":       {"internal/outstanding", "internal/u128"},
+	"internal/outstanding": {"internal/packed", "internal/u128"},
+	"internal/packed":      {"internal/u128"},
+	"internal/rules":       {"internal/outstanding", "internal/packed", "internal/u128"},
 	"internal/raced":       nil, // for tests
+	"internal/rawserver":   nil, // for tests
 	"internal/refusal":     nil,
 	"internal/regular":     nil,
 	"internal/seeds":       nil, // for tests
@@ -56,20 +59,42 @@ var floors = map[string][]string{
 	"internal/u128":        nil,
 	"internal/usage":       {"internal/httpsyntax", "internal/jsonscan", "internal/nearest"},
 	"internal/vclock":      {"internal/heap"},
-	"internal/pacing":      {".", "internal/heap", "internal/pause"}, // above the root: it uses our limits
+	"internal/charges":     {".", "internal/duration", "internal/rules"},   // above the root: the JSON of its stores
+	"internal/pacing":      {".", "internal/heap", "internal/pause"},       // above the root: it uses our limits
+	"weirclient":           {".", "failover", "lease", "internal/charges"}, // tests use failover and lease
 	"weirredis":            {".", "internal/..."},
+	"weirkv":               {".", "failover", "lease", "internal/..."}, // tests use failover and lease
+	"weirmemcached":        {"weirkv"},
+	"weiretcd":             {"weirkv"},
+	"weirnats":             {"weirkv"},
 	"weirrueidis":          {".", "weirredis", "internal/pause", "internal/regular"},
 	"weirgoredis":          {".", "weirredis"},
+	"weirsql":              {".", "internal/..."},
+	"weirpgx":              {".", "weirsql", "internal/pause"},
 	"weirgrpc":             {".", "keyed", "failover", "group", "policy", "weirhttp", "internal/pacing", "internal/pause", "internal/rules"},
 	"weirjwt":              nil,
+	"weircaddy":            {"policy", "weirhttp", "internal/httpsyntax", "internal/nearest", "server/active", "server/policyfile", "server/policymetrics"},
+	"weircaddy/cmd/caddy":  {"weircaddy"},
 	"server":               {".", "policy", "keyed", "failover", "lease", "internal/...", "server/..."},                                                        // no product by name
 	"server/active":        {".", "policy", "failover", "lease", "internal/regular", "server/policyfile", "server/stores", "server/stores/product", "weirjwt"}, // and no face
 	"server/face":          {"server/active", "server/policyfile"},
-	"server/...":           {".", "policy", "weirhttp", "internal/...", "server/active", "server/face", "server/policyfile"}, // a face: see tables
+	"server/guard":         nil,
+	"server/credential":    nil,
+	"server/endpoint":      {"policy", "server/active", "server/face", "server/guard", "server/listen", "server/policyfile"},
+	"server/hook":          {"policy", "weirhttp", "internal/...", "server/active"},
+	"server/outstanding":   {".", "policy", "internal/heap", "internal/pause"},
+	"server/...":           {".", "policy", "weirhttp", "internal/...", "server/active", "server/endpoint", "server/face", "server/guard", "server/outstanding", "server/hook", "server/policyfile"}, // a face: see tables
+	"server/memory":        {".", "internal/rules"},
+	"server/httpapi":       {".", "policy", "failover", "lease", "weirhttp", "weirclient", "internal/...", "server/active", "server/credential", "server/endpoint", "server/face", "server/guard", "server/outstanding", "server/hook", "server/memory", "server/policyfile"}, // tests use lease and weirclient
 	"server/stores":        {".", "policy", "internal/nearest", "server/stores/..."},
-	"server/stores/...":    {".", "keyed", "policy", "internal/...", "server/room", "server/stores/product", "weirredis", "weirrueidis"}, // a product: see tables
-	"server/admin":         {".", "policy", "failover", "lease", "internal/...", "server/active", "server/face", "server/policyfile"},
+	"server/stores/...":    {".", "keyed", "policy", "internal/...", "server/room", "server/stores/product", "weirredis", "weirrueidis", "weirkv", "weirmemcached", "weiretcd", "weirnats", "weirsql", "weirpgx"}, // a product: see tables
+	"server/admin":         {".", "policy", "failover", "lease", "internal/...", "server/active", "server/face", "server/guard", "server/policyfile", "server/policymetrics"},
+	"server/policymetrics": {".", "policy", "lease", "server/active"},
 	"server/gateway":       {".", "policy", "keyed", "weirhttp", "internal/...", "server/active", "server/face", "server/plain", "server/policyfile", "server/listen", "server/accesslog", "server/room", "server/upstream", "sim"}, // tests use sim: it reads the access log
+	"server/resp":          {".", "policy", "failover", "keyed", "internal/...", "server/active", "server/credential", "server/endpoint", "server/face", "server/outstanding", "server/policyfile", "server/resp/wire"},
+	"server/resp/wire":     nil,
+	"server/rls":           {".", "policy", "weirhttp", "keyed", "internal/...", "server/active", "server/endpoint", "server/envoy", "server/face", "server/guard", "server/hook", "server/policyfile"},
+	"server/envoy":         {"internal/...", "server/policyfile"},
 	"server/room":          {".", "internal/regular", "policy", "keyed", "internal/heap"},
 	"server/descriptors":   nil,
 	"server/listen":        {"policy", "internal/...", "server/descriptors", "server/plain"},
@@ -80,22 +105,32 @@ var floors = map[string][]string{
 	"server/plain":         {"internal/..."},
 	"server/probe":         {".", "policy"},
 	"server/upstream":      {".", "policy", "server/descriptors", "server/plain"},
-	"cmd/weir":             {".", "policy", "sim", "weirtest", "weirredis", "weirrueidis", "internal/...", "server", "server/handover", "server/nginx", "server/policyfile", "server/probe"},
+	"cmd/weir":             {".", "policy", "sim", "weirtest", "weirredis", "weirrueidis", "weirsql", "internal/...", "server", "server/envoy", "server/handover", "server/nginx", "server/policyfile", "server/probe"},
 	"bench":                {"..."},
+	"bench/jsonfloor":      nil,
+	"bench/rlsfloor":       nil,
 	"proof":                {"..."},
 	"proof/gateway":        {"server/active", "server/gateway", "server/policyfile"},
 	"proof/nginx":          {"proof/servers"},
+	"proof/postgres":       {"..."},
 	"proof/redis":          {"..."},
+	"proof/kv":             {"..."},
 	"proof/fleet":          {"..."},
 	"proof/transport":      {"..."},
 	"proof/servers":        nil, // it starts programs, and links none of them
 	"proof/traffic":        {"proof/servers"},
+	"proof/resp":           {"proof/servers"},
+	"proof/service":        {".", "internal/...", "proof/servers", "server", "weirclient"},
 	"proof/room":           {"..."},
 	"proof/browser":        {"proof/servers"},
 	"proof/edge":           {"proof/servers"},
+	"proof/hooks":          {"proof/servers"},
+	"proof/caddy":          {"proof/servers"},
+	"proof/faces":          {"server/active", "server/policyfile", "weirhttp", "weirclient", "proof/servers"},
+	"proof/envoy":          {"server", "proof/servers"},
 	"proof/llm":            {"policy", "server/active", "server/gateway", "server/policyfile", "examples/..."},
 	"docs/plots":           {".", "internal/rules"},
-	"docs/costs":           {"."},
+	"docs/costs":           {".", "internal/heap"},
 	"examples/routers":     {".", "keyed", "weirhttp"},
 	"examples/...":         {".", "keyed", "policy", "weirhttp", "examples/..."},
 }
@@ -228,7 +263,7 @@ func checkImport(pkg, imp string, allowed []string, test bool) string {
 	switch {
 	case own && rel == pkg && test:
 		return "" // a test beside the package it tests
-	case own && (rel == "weirtest" || slices.Contains(forTests, rel)) && test:
+	case own && (rel == "weirtest" || slices.Contains(forTests, rel)) && (test || pkg == "proof/servers"):
 		return ""
 	case slices.Contains(forTests, rel):
 		return "only tests may import it"
@@ -250,7 +285,7 @@ func covers(allowed, rel string) bool {
 // inRoot reports whether a package is of the root module.
 func inRoot(pkg string) bool {
 	top, _, _ := strings.Cut(pkg, "/")
-	return pkg != "examples/routers" && !slices.Contains([]string{"server", "cmd", "bench", "proof", "weirrueidis", "weirgoredis", "weirgrpc", "weirjwt", "weirotel"}, top)
+	return pkg != "examples/routers" && !slices.Contains([]string{"server", "cmd", "bench", "proof", "weirrueidis", "weirgoredis", "weirgrpc", "weirjwt", "weircaddy", "weirmemcached", "weiretcd", "weirnats", "weirpgx", "weirotel"}, top)
 }
 
 // What internal/rules may use of the standard library: nothing that reads a clock, takes a lock,

@@ -226,9 +226,9 @@ func (l *Limiter) SetLimit(next Limit) error {
 		rules.ChangeMemory(old.part, l.memory, now, part, l.state)
 	}
 	l.version = newVersion(part, next, l.name)
+	l.version.lines = old.lines.Next(old.part, part, now == then)
 	l.fast.Store(nil)
 	l.word.Store(nil)
-	old.next, old.until, old.otherClock = l.version, now, now != then
 	l.limit = next
 	l.updateQueue(now, then, old.rule)
 	l.leave(then)
@@ -236,18 +236,14 @@ func (l *Limiter) SetLimit(next Limit) error {
 	return nil
 }
 
-// A version of the limit is in force between two changes of it. Each version links to the next, so
-// that a charge of one version can be refunded in a later one. Only reservations keep a past version
-// in memory.
+// A version of the limit is in force between two changes of it. Only reservations keep a past version
+// in memory: each its own, and none of those in between.
 type version struct {
 	rule  rules.Rule
-	part  rules.Part // the rule with its limit
-	next  *version
-	until int64
-	name  string   // of the limiter
-	parts []string // the By of each part of an All
-
-	otherClock bool // the next version reads another clock: nothing can be refunded across it
+	part  rules.Part  // the rule with its limit
+	lines rules.Lines // to earlier versions, whose charges can be refunded in this one
+	name  string      // of the limiter
+	parts []string    // the By of each part of an All
 
 	// Optional interfaces of the rule; nil if it lacks them.
 	direct rules.DirectRule
@@ -288,14 +284,13 @@ func (ver *version) by(part int) string {
 	return ver.name
 }
 
-// carry converts a receipt of this version to the latest version. It reports false if the limit's algorithm
+// carry converts a receipt of a version to the present one. It reports false if the limit's algorithm
 // or clock has changed since.
-func (ver *version) carry(c rules.Receipt) (_ rules.Receipt, latest *version, ok bool) {
-	for ok = true; ok && ver.next != nil; ver = ver.next {
-		c, ok = c.ConvertTicket(ver.part, ver.until, ver.next.part)
-		ok = ok && !ver.otherClock
+func (l *Limiter) carry(ver *version, c rules.Receipt) (rules.Receipt, bool) {
+	if ver == l.version {
+		return c, true
 	}
-	return c, ver, ok
+	return c.Convert(ver.part, ver.lines, l.version.part, l.version.lines)
 }
 
 // State returns the limit in force and a copy of the state, for holders that keep states across

@@ -172,7 +172,7 @@ func TestReservation(t *testing.T) {
 	zero.Cancel()
 }
 
-// TestTrapsOfCancel has the two wrong refund rules that SEMANTICS names, and one that the search in
+// TestTrapsOfCancel has the two wrong refund rules of docs/guarantees.md, and one that the search in
 // proof/ found. Each would admit too much.
 func TestTrapsOfCancel(t *testing.T) {
 	l, _ := onClock(t, weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1})

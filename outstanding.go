@@ -78,8 +78,8 @@ func (l *Limiter) chargeDebt(now, cost int64) {
 
 // refund gives back amount of a charge that was made ahead in version ver.
 func (l *Limiter) refund(now int64, ver *version, c rules.Receipt, amount int64) {
-	if c, latest, ok := ver.carry(c); ok {
-		l.state = c.Refund(latest.rule, l.memory, l.state, now, amount)
+	if c, ok := l.carry(ver, c); ok {
+		l.state = c.Refund(l.version.rule, l.memory, l.state, now, amount)
 		l.signalListeners()
 	}
 }
@@ -89,8 +89,8 @@ func (l *Limiter) drop(ver *version, c rules.Receipt) {
 	if l.memory == nil {
 		return
 	}
-	if c, latest, ok := ver.carry(c); ok {
-		c.Drop(latest.rule, l.memory)
+	if c, ok := l.carry(ver, c); ok {
+		c.Drop(l.version.rule, l.memory)
 	}
 }
 

@@ -371,7 +371,7 @@ func TestPeerRefusalsAreCounted(t *testing.T) {
 			t.Errorf("%T: %+v after refusals, %+v before", limit, after, before)
 		}
 		if c.Set(int64(before.RetryAfter)); !l.Allow() {
-			t.Errorf("%T: refused when it was told to come", limit)
+			t.Errorf("%T: refused after its RetryAfter", limit)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // Prepared is a limit prepared for one clock unit. It is for callers that keep states themselves,
-// like tables and stores with a compare-and-swap; all others want a Limiter. It has no state. Its
+// like tables and stores with a compare-and-swap; all other callers should use a Limiter. It has no state. Its
 // methods are pure and safe for concurrent use.
 type Prepared struct {
 	limit Limit
@@ -49,6 +49,13 @@ func (p Prepared) Within(b outstanding.Budget) Prepared {
 	p.budget = b
 	return p
 }
+
+// Rule returns the compiled rule, with the limit in the form in which Equal limits are equal. It is for
+// the stores of this module.
+func (p Prepared) Rule() rules.Part { return rules.Part{Rule: p.r, Limit: p.plain} }
+
+// Decision returns what a verdict of the rule means. It is for the stores of this module.
+func (p Prepared) Decision(v rules.Verdict) Decision { return p.decision(v) }
 
 // Step is the package's Step, without preparing the limit each time.
 func (p Prepared) Step(state []int64, now, cost int64) (next []int64, d Decision) {

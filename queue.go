@@ -134,8 +134,8 @@ func (q *waitQueue) release(w *waiter) {
 // Wait returns at once and charges nothing if no wait helps, if a LeakyBucket's queue is full, or
 // if the turn would come after the context's deadline. The error is a *LimitedError: errors.Is
 // finds ErrLimited in it, and for the deadline context.DeadlineExceeded. If the context ends first,
-// Wait returns its error; nothing is charged, and those behind move up. A cost below 0 is ErrCost.
-// A cost of 0 never waits.
+// Wait returns its error; nothing is charged, and the callers behind it move up. A cost below 0 is
+// ErrCost. A cost of 0 never waits.
 //
 // The whole queue sleeps on one timer. A turn comes at most one clock unit after that of the exact
 // model; how late a goroutine then wakes is up to the Go runtime (see bench/).

@@ -55,7 +55,7 @@ func drawnAtRandom(t *testing.T, tree fs.FS) (wrong []string, files int) {
 		}
 		files++
 		f := parse(t, name, src, 0)
-		seeded[path.Dir(name)] = seeded[path.Dir(name)] || strings.Contains(string(src), `"rapid.seed"`)
+		seeded[path.Dir(name)] = seeded[path.Dir(name)] || strings.Contains(string(src), `"rapid.seed`)
 		for _, spec := range f.Imports {
 			imp, err := strconv.Unquote(spec.Path.Value)
 			if err != nil {

@@ -33,7 +33,7 @@ type Reservation struct {
 //   - A LeakyBucket's queue is full.
 //
 // A Reserve comes after the callers that Wait at that moment. As it must know its time at once,
-// their times are fixed too: when one of them leaves, those behind it no longer move up.
+// their times are fixed too: when one of them leaves, the callers behind it no longer move up.
 func (l *Limiter) Reserve(cost int64, maxDelay time.Duration) (Reservation, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,12 +102,13 @@ func (r Reservation) Settle(actual int64) {
 // Settle or Cancel wins. Cancel gives back less in these cases:
 //
 //   - Later work was promised a time because of this reservation: promised times do not move up.
-//   - More is outstanding than the limiter keeps: 64 charges of a WarmUp or NginxBucket; 256 delayed
+//   - More is outstanding than the limiter keeps: 64 charges of a WarmUp or NginxBucket, or of a window
+//     of a FixedWindow with AlignFirst; 256 delayed
 //     charges of a TokenBucket, LeakyBucket or SmoothBursty; and of these and IntervalBucket, bounds
 //     for 1,024 reservations that can give back different amounts. An older charge of a WarmUp or
 //     NginxBucket gives back nothing, a delayed one beyond 256 little or nothing. Inexact counts
 //     them.
-//   - The charge began a window of a FixedWindow with AlignFirst, or the steps of an IntervalBucket:
-//     they stay where they are.
+//   - The charge began the steps of an IntervalBucket: they stay where they are. So does a window of a
+//     FixedWindow with AlignFirst that has ended, or if work was promised a later one since.
 //   - The limit was changed, or the clock stepped back, since.
 func (r Reservation) Cancel() { r.Settle(0) }

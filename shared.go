@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirflow/weir/internal/attached"
 	"github.com/weirflow/weir/internal/pause"
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // A Shared is a limit whose states are in a Store, one for each key. All processes that use the
@@ -27,10 +28,12 @@ type Shared struct {
 	attached attached.Box
 }
 
-// sharedRule is a limit, and whether it can charge ahead.
+// sharedRule is a limit, whether it can charge ahead, and whether its states list their outstanding
+// reservations.
 type sharedRule struct {
 	limit Limit
 	books bool
+	lists bool
 }
 
 // storeTick is the clock unit of stores.
@@ -41,7 +44,7 @@ const storeTick = time.Microsecond
 // Other options have no effect, as a store has its own clock.
 //
 // The error says which parameter of the limit is invalid; a store counts in microseconds.
-// Concurrency is entered and not taken: see the store for it.
+// Concurrency is refused, as it is entered and not taken: see weirredis.NewConcurrency.
 func NewShared(l Limit, s Store, opts ...Option) (*Shared, error) {
 	var o Limiter
 	for _, opt := range opts {
@@ -86,7 +89,12 @@ func (s *Shared) SetLimit(next Limit) error {
 	if err != nil {
 		return err
 	}
-	s.rule.Store(&sharedRule{next, r.CanBook()})
+	if k, ok := s.store.(Keeper); ok {
+		if err := k.Keeps(next); err != nil {
+			return err
+		}
+	}
+	s.rule.Store(&sharedRule{next, r.CanBook(), rules.Lists(Parts(next))})
 	return nil
 }
 
@@ -139,19 +147,25 @@ func (s *Shared) Reset(ctx context.Context, key string) error {
 // be delayed for longer than maxDelay; below 0, any delay is accepted. SlidingCounter and All
 // cannot charge ahead: they succeed only if the work may go now.
 func (s *Shared) Reserve(ctx context.Context, key string, cost int64, maxDelay time.Duration) (*SharedReservation, bool, error) {
+	return s.reserve(ctx, key, cost, maxDelay, true)
+}
+
+// reserve is Reserve. settles is whether the reservation may be settled once its work may go.
+func (s *Shared) reserve(ctx context.Context, key string, cost int64, maxDelay time.Duration, settles bool) (*SharedReservation, bool, error) {
 	rule := s.rule.Load()
 	if !rule.books {
 		maxDelay = 0
 	}
-	c := Charge{Key: key, Limit: rule.limit, Cost: cost, Op: OpReserve, Within: max(maxDelay, -1)}
+	c := Charge{Key: key, Limit: rule.limit, Cost: cost, Op: OpReserve, Within: max(maxDelay, -1), Estimate: settles}
 	d, err := s.doOne(ctx, &c)
-	return &SharedReservation{shared: s, charge: c, decision: d}, d.Allowed && err == nil, err
+	return &SharedReservation{shared: s, charge: c, lists: rule.lists && settles, decision: d}, d.Allowed && err == nil, err
 }
 
 // A SharedReservation is a charge made ahead in a store.
 type SharedReservation struct {
 	shared   *Shared
 	charge   Charge
+	lists    bool // the key's state lists the reservation until it is settled
 	decision Decision
 	settled  atomic.Bool
 }
@@ -169,10 +183,14 @@ func (r *SharedReservation) Delay() time.Duration {
 func (r *SharedReservation) Decision() Decision { return r.decision }
 
 // Settle replaces the reserved cost by the actual cost, as Reservation.Settle does. The first
-// Settle or Cancel wins. After an error, the store may or may not have settled; what was not given
-// back stays charged at most until the limit has refilled.
+// Settle or Cancel wins. A state of a TokenBucket, LeakyBucket or SmoothBursty remembers a reservation
+// until then, so settle also what cost exactly what was reserved.
+//
+// With an error in which errors.Is finds ErrExpired, the reservation stays charged: Redis keeps it
+// until 15 minutes after its work may go. After any other error, the store may or may not have
+// settled; what was not given back stays charged at most until the limit has refilled.
 func (r *SharedReservation) Settle(ctx context.Context, actual int64) error {
-	if actual < 0 || !r.decision.Allowed || r.charge.Receipt == "" || !r.settled.CompareAndSwap(false, true) || actual == r.charge.Cost {
+	if actual < 0 || !r.decision.Allowed || r.charge.Receipt == "" || !r.settled.CompareAndSwap(false, true) || actual == r.charge.Cost && !r.lists {
 		return nil
 	}
 	c := r.charge
@@ -194,13 +212,17 @@ func (r *SharedReservation) Cancel(ctx context.Context) error { return r.Settle(
 // If the limit can charge ahead, callers of one key go in the order in which the store received
 // them. SlidingCounter and All cannot: the first caller that finds room goes first.
 func (s *Shared) Wait(ctx context.Context, key string, cost int64) error {
-	_, err := s.WaitKept(ctx, key, cost)
+	_, err := s.wait(ctx, key, cost, false)
 	return err
 }
 
 // WaitKept is Wait for work that may be settled or cancelled after its turn has come. Without an
 // error, the reservation's work may go.
 func (s *Shared) WaitKept(ctx context.Context, key string, cost int64) (*SharedReservation, error) {
+	return s.wait(ctx, key, cost, true)
+}
+
+func (s *Shared) wait(ctx context.Context, key string, cost int64, settles bool) (*SharedReservation, error) {
 	if cost < 0 {
 		return nil, ErrCost
 	}
@@ -212,7 +234,7 @@ func (s *Shared) WaitKept(ctx context.Context, key string, cost int64) (*SharedR
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		r, ok, err := s.Reserve(ctx, key, cost, within)
+		r, ok, err := s.reserve(ctx, key, cost, within, settles)
 		if err != nil {
 			return nil, err
 		}

@@ -3,6 +3,7 @@ package weir
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -11,9 +12,13 @@ import (
 // errors. Every other error, except ErrCost, means that the store failed or is unavailable.
 var ErrCharge = errors.New("weir: the charge cannot be carried out")
 
+// ErrExpired means that a reservation in a Store was settled after the store had dropped it: it stays
+// charged as it was. It is an ErrCharge.
+var ErrExpired = fmt.Errorf("%w: the reservation has expired, and stays charged as it was", ErrCharge)
+
 // A Store keeps states that several processes share, and decides about them by its own clock.
-// weirredis implements one; failover and lease wrap any Store. Most callers use a Shared and never
-// call a Store directly.
+// Packages weirredis, weirsql, weirkv and weirclient implement it; failover and lease wrap any Store.
+// Most callers use a Shared and never call a Store directly.
 //
 // Implementations are safe for concurrent use.
 type Store interface {
@@ -38,6 +43,12 @@ type Store interface {
 	Close() error
 }
 
+// A Keeper is a Store that can tell before the first call why it cannot keep a limit. NewShared and
+// Shared.SetLimit return that error.
+type Keeper interface {
+	Keeps(l Limit) error
+}
+
 // A Charge is one operation on a Store. The first fields are the input, and the last fields are
 // part of the result.
 type Charge struct {
@@ -47,15 +58,30 @@ type Charge struct {
 	Limit Limit  // a new one begins with what has been used; two that callers use at once each have a state
 	// the customer's plan, for a limit with parameters by plan: a fallback without the store keeps the
 	// states of each plan apart
-	Plan  string
-	Cost  int64 // of an OpSettle, the actual cost
-	Op    Op
-	Group int // charges of the same group above 0 are all made or none; only for OpTake
+	Plan string
+	// the limit's parameters come with each call, from a client, and any number of different ones are in
+	// use: a fallback without the store keeps the keys as times, and no record of each limit. Only for
+	// OpTake, OpPeek and OpReset of a TokenBucket, outside of groups
+	EachCall bool
+	Cost     int64 // of an OpSettle, the actual cost
+	Op       Op
+	Group    int // charges of the same group above 0 are all made or none; only for OpTake
 
 	Within time.Duration // OpReserve: the longest acceptable delay; below 0, any delay
 	Keep   bool          // OpTake: return a Receipt
+	// OpReserve, and OpTake with Keep: OpSettle will replace the cost by the actual one. A store may remember
+	// the charge until then, so that what was estimated too high comes back in full; without Estimate it
+	// remembers an OpReserve until its work may go
+	Estimate bool
 
-	// result of OpReserve, OpTakeSome, and OpTake with Keep; input of OpSettle
+	// OpSettle: a text that no other settlement has. A store whose replies can be lost carries out one settle
+	// with it, and for OnceFor ignores others, whatever their cost: so a settle can be repeated after an error
+	// that leaves open whether it was carried out
+	Once    string
+	OnceFor time.Duration
+
+	// result of OpReserve, OpTakeSome, and OpTake with Keep; input of OpSettle. An OpSettle with an empty one
+	// charges the whole cost, into debt if need be; a store that cannot returns an ErrCharge
 	Receipt Receipt
 	Delay   time.Duration // OpReserve: how long to delay the work
 	Taken   int64         // OpTakeSome: how many units were charged
@@ -70,18 +96,23 @@ const (
 	OpTake    Op = iota // charge the cost if it may go now
 	OpPeek              // decide as OpTake does, and charge nothing
 	OpReserve           // charge the cost ahead, if the delay is at most Within
-	// replace the charge of a Receipt by the actual cost: give back or charge the difference
+	// replace the charge of a Receipt by the actual cost: give back or charge the difference; of a cost
+	// beyond what the store can count, as much as it can
 	OpSettle
-	// charge as much of the cost as may go now, 0 or more; Allowed if that is at least 1
+	// charge as much of the cost as may go now, 0 or more; Allowed if that is at least 1. A cost of 0 or
+	// below is decided as by OpTake
 	OpTakeSome
 	// carry the state over now if it was kept under another limit, and decide as OpPeek of 0
 	OpCarry
 	OpReset // make the key's state unused again
+	// lower what the key has used by the cost, at most to nothing, and decide as OpPeek of 0; only of a
+	// FixedWindow. Work that can still be settled is given back by OpSettle
+	OpGiveBack
 )
 
 // String returns the operation's name.
 func (o Op) String() string {
-	names := [...]string{"take", "peek", "reserve", "settle", "take some", "carry", "reset"}
+	names := [...]string{"take", "peek", "reserve", "settle", "take some", "carry", "reset", "give back"}
 	if int(o) < len(names) {
 		return names[o]
 	}
@@ -89,6 +120,7 @@ func (o Op) String() string {
 }
 
 // A Receipt identifies a charge in a Store, so that it can be settled or given back. Only the store
-// reads its bytes. It gives back to each version of the limit what that was charged; a version that
-// began after the charge gives nothing back. A receipt must not be settled twice.
+// reads its bytes. Each version of the limit gets back what it was charged; a version that began after the
+// charge gets nothing back. A receipt must not be settled twice, except by a settle that is repeated
+// with the same Once.
 type Receipt string

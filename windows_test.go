@@ -277,12 +277,12 @@ func TestSlidingCounterBehindAQueueIsNotTooLate(t *testing.T) {
 	l.Take(5)
 	var places []*weir.Place
 	for _, c := range []struct {
-		cost int64
-		told time.Duration
+		cost  int64
+		delay time.Duration
 	}{{1, 2 * time.Second}, {1, 4 * time.Second}, {1, 6 * time.Second}, {1, 8 * time.Second}, {1, start}, {1, start}, {9, 18 * time.Second}, {1, 2 * start}} {
 		p, d := l.Join(c.cost, -1)
-		if p == nil || p.Delay() != c.told {
-			t.Fatalf("Join(%d) is told %+v, %+v, want %v", c.cost, p, d, c.told)
+		if p == nil || p.Delay() != c.delay {
+			t.Fatalf("Join(%d) returned %+v, %+v, want %v", c.cost, p, d, c.delay)
 		}
 		places = append(places, p)
 	}

@@ -31,12 +31,12 @@ func keyed(r *report) error {
 	}
 	defer s.close()
 	sources := []struct {
-		asks   string
+		keys   string
 		source *keySource
 		notes  []string
 	}{
-		{"at random", &keySource{keys: r.keys}, []string{"all keys are known before, and each is asked for as often as any other"}},
-		{"by zipf 1.0", newZipf(r.keys), []string{"all keys are known before; the k-th is asked for 1/k as often as the first"}},
+		{"at random", &keySource{keys: r.keys}, []string{"all keys are known before, and each is used as often as any other"}},
+		{"by zipf 1.0", newZipf(r.keys), []string{"all keys are known before; the k-th is used 1/k as often as the first"}},
 		{"in a flood", &keySource{keys: r.keys, flood: true}, []string{
 			"9 of 10 calls are for a key that was never seen, and 1 for a known one at random",
 			fmt.Sprintf("weir, the LRU and otter keep %d keys, and are full from the start; the others grow all the time", ceiling(r.keys)),
@@ -48,7 +48,7 @@ func keyed(r *report) error {
 		}
 		for _, procs := range crews() {
 			c := s.contest(from.source, procs)
-			c.title = fmt.Sprintf("Take on %d keys %s, %s", r.keys, from.asks, where(procs))
+			c.title = fmt.Sprintf("Take on %d keys %s, %s", r.keys, from.keys, where(procs))
 			c.notes = append(from.notes, c.notes...)
 			if err := r.contest(c); err != nil {
 				return err

@@ -61,7 +61,7 @@ func floodTables(j job, v values) []table {
 		progress.Rows = append(progress.Rows, line)
 	}
 	well := table{
-		Title: fmt.Sprintf("%d well-known keys, one of which is asked for in each %dth call of the flood", wells, wellEvery),
+		Title: fmt.Sprintf("%d well-known keys, one of which is used in each %dth call of the flood", wells, wellEvery),
 		Notes: []string{
 			fmt.Sprintf("all keys have %d/s with a burst of %d, which the well-known ones have used up before the flood begins", floodRate, floodBurst),
 			"beyond: how many were admitted above burst + rate x time, rounded down, of each key; alone: how many answers differ, either way,",
@@ -131,24 +131,24 @@ func flood(j job) (values, error) {
 	for n := range f.wells { // they are limited before the flood begins
 		for range floodBurst + 1 {
 			f.now.Store(int64(time.Since(f.start)))
-			f.ask(&f.wells[n], w.key(n))
+			f.take(&f.wells[n], w.key(n))
 		}
 	}
-	calls, told, begin := 0, 0, time.Now()
+	calls, recorded, begin := 0, 0, time.Now()
 	for i, done := 0, 0; i < j.N; {
 		f.now.Store(int64(time.Since(f.start)))
 		if calls++; calls%wellEvery == 0 {
 			n := calls / wellEvery % wells
-			f.ask(&f.wells[n], w.key(n))
+			f.take(&f.wells[n], w.key(n))
 			continue
 		}
 		weirkeyed.TakeText(f.l, w.key(wells+i), 1)
 		if i++; i == j.N*(done+1)/tenths {
 			done++
-			if err := f.tell(done, time.Since(begin), calls-told); err != nil {
+			if err := f.record(done, time.Since(begin), calls-recorded); err != nil {
 				return nil, err
 			}
-			told, begin = calls, time.Now()
+			recorded, begin = calls, time.Now()
 		}
 	}
 	f.v["calls"], f.v["more"], f.v["less"] = float64(f.calls), float64(f.more), float64(f.less)
@@ -160,8 +160,8 @@ func flood(j job) (values, error) {
 	return f.v, nil
 }
 
-// ask asks for a well.
-func (f *flooding) ask(w *well, key []byte) {
+// take takes a token of a well, and of the limiter beside it.
+func (f *flooding) take(w *well, key []byte) {
 	if w.last = f.now.Load(); w.first < 0 {
 		w.first = w.last
 	}
@@ -178,8 +178,8 @@ func (f *flooding) ask(w *well, key []byte) {
 	}
 }
 
-// tell records the figures at a tenth of the flood.
-func (f *flooding) tell(i int, took time.Duration, calls int) error {
+// record records the figures at a tenth of the flood.
+func (f *flooding) record(i int, took time.Duration, calls int) error {
 	rss, err := status("VmRSS")
 	s := f.l.Stats()
 	for what, n := range (values{

@@ -221,17 +221,22 @@ func sizes(admit bool) []fact {
 	return []fact{{column{"bytes", 0}, whole}, {column{"state", 0}, state}}
 }
 
-// limiterBytes returns how much the heap grows for each limiter, measured over many.
+// limiterBytes returns how much the heap grows for each limiter: the median of several
+// measurements over many, as the heap may shrink meanwhile by what was used before.
 func limiterBytes(fresh func() any) float64 {
 	const n = 200
-	all := make([]any, n)
-	before := heap()
-	for i := range all {
-		all[i] = fresh()
+	var grown [3]float64
+	for i := range grown {
+		all := make([]any, n)
+		before := heap()
+		for i := range all {
+			all[i] = fresh()
+		}
+		grown[i] = heap() - before
+		runtime.KeepAlive(all)
 	}
-	grown := heap() - before
-	runtime.KeepAlive(all)
-	return max(0, grown/n)
+	slices.Sort(grown[:])
+	return max(0, grown[len(grown)/2]/n)
 }
 
 // heap returns the heap in use after a collection, without objects that only wait for their

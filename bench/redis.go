@@ -38,8 +38,8 @@ const (
 	redisRounds = 10
 )
 
-// An asker makes one call for a key. It reports whether the call was admitted.
-type asker func(ctx context.Context, key string) (bool, error)
+// A caller makes one call for a key. It reports whether the call was admitted.
+type caller func(ctx context.Context, key string) (bool, error)
 
 // redisWorld is a server with a client of each kind.
 type redisWorld struct {
@@ -75,14 +75,14 @@ func (w *redisWorld) close() error {
 }
 
 // subjects returns the subjects. All of them admit every call.
-func (w *redisWorld) subjects() (names []string, askers []asker, err error) {
+func (w *redisWorld) subjects() (names []string, calls []caller, err error) {
 	shared, err := weir.NewShared(weir.TokenBucket{Rate: weir.PerSecond(1e6), Burst: 1e6}, w.store, weir.Named("bench"))
 	if err != nil {
 		return nil, nil, err
 	}
 	limiter, limit := redis_rate.NewLimiter(w.goredis), redis_rate.Limit{Rate: 1e6, Burst: 1e6, Period: time.Second}
 	script := rueidis.NewLuaScript("local v = redis.call('GET', KEYS[1]); redis.call('SET', KEYS[1], ARGV[1]); return v or ''")
-	return []string{subjectShared, subjectRate, subjectTrivial}, []asker{
+	return []string{subjectShared, subjectRate, subjectTrivial}, []caller{
 		shared.Allow,
 		func(ctx context.Context, key string) (bool, error) {
 			res, err := limiter.Allow(ctx, key, limit)
@@ -140,7 +140,7 @@ func (r *report) redisLeased(w *redisWorld) error {
 	var rates [2][]float64
 	for round := range r.rounds + 1 {
 		for i, s := range []*weir.Shared{exact, leased} {
-			rate, err := asked(s, redisRounds*r.round)
+			rate, err := callRate(s, redisRounds*r.round)
 			if err != nil {
 				return err
 			}
@@ -165,9 +165,9 @@ func (r *report) redisLeased(w *redisWorld) error {
 	return nil
 }
 
-// asked has all callers make calls for a while, without reading the clock in between, and returns
+// callRate has all callers make calls for a while, without reading the clock in between, and returns
 // their rate. It is an error if no call is admitted.
-func asked(s *weir.Shared, d time.Duration) (float64, error) {
+func callRate(s *weir.Shared, d time.Duration) (float64, error) {
 	var wg sync.WaitGroup
 	var stop atomic.Bool
 	var calls, admitted atomic.Int64
@@ -201,18 +201,18 @@ func asked(s *weir.Shared, d time.Duration) (float64, error) {
 
 // redisContest measures the subjects in turn, round by round.
 func (r *report) redisContest(w *redisWorld, title string, callers, keys int) error {
-	names, askers, err := w.subjects()
+	names, calls, err := w.subjects()
 	if err != nil {
 		return err
 	}
 	rates, latencies, trips := make([][]float64, len(names)), make([][]time.Duration, len(names)), make([]float64, len(names))
 	for round := range r.rounds + 1 {
-		for i, ask := range askers {
+		for i, call := range calls {
 			before, err := w.scripts()
 			if err != nil {
 				return err
 			}
-			rate, took, err := drive(ask, callers, keys, redisRounds*r.round)
+			rate, took, err := drive(call, callers, keys, redisRounds*r.round)
 			if err != nil {
 				return fmt.Errorf("%s: %w", names[i], err)
 			}
@@ -263,7 +263,7 @@ func redisTarget(callers int, values []float64) (string, bool) {
 }
 
 // drive has callers make calls for a while, and returns their rate and the latency of each call.
-func drive(ask asker, callers, keys int, d time.Duration) (rate float64, took []time.Duration, err error) {
+func drive(call caller, callers, keys int, d time.Duration) (rate float64, took []time.Duration, err error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	ctx, begin := context.Background(), time.Now()
@@ -274,7 +274,7 @@ func drive(ask asker, callers, keys int, d time.Duration) (rate float64, took []
 			at := time.Now()
 			for i := c * keys / callers; at.Sub(begin) < d && failed == nil; i++ {
 				var yes bool
-				if yes, failed = ask(ctx, "k"+strconv.Itoa(i%keys)); failed == nil && !yes {
+				if yes, failed = call(ctx, "k"+strconv.Itoa(i%keys)); failed == nil && !yes {
 					failed = errors.New("it was refused")
 				}
 				now := time.Now()
@@ -318,10 +318,10 @@ func (r *report) redisMemory(w *redisWorld) error {
 	}
 	type subject struct {
 		name  string
-		ask   asker
+		call  caller
 		times int
 	}
-	shared := func(name string, l weir.Limit) (asker, error) {
+	shared := func(name string, l weir.Limit) (caller, error) {
 		s, err := weir.NewShared(l, w.store, weir.Named(name))
 		if err != nil {
 			return nil, err
@@ -347,7 +347,7 @@ func (r *report) redisMemory(w *redisWorld) error {
 	}
 	var found []float64
 	for _, s := range all {
-		bytes, err := w.fill(s.ask, keys, s.times)
+		bytes, err := w.fill(s.call, keys, s.times)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
@@ -365,7 +365,7 @@ func (r *report) redisMemory(w *redisWorld) error {
 }
 
 // fill uses each key a number of times, and returns the bytes per key.
-func (w *redisWorld) fill(ask asker, keys, times int) (float64, error) {
+func (w *redisWorld) fill(call caller, keys, times int) (float64, error) {
 	ctx := context.Background()
 	if _, err := w.server.Do(ctx, "FLUSHALL"); err != nil {
 		return 0, err
@@ -380,7 +380,7 @@ func (w *redisWorld) fill(ask asker, keys, times int) (float64, error) {
 		wg.Go(func() {
 			for i := c; i < keys && failed[c] == nil; i += redisCallers {
 				for range times {
-					if _, err := ask(ctx, fmt.Sprintf("user-%011d", i)); err != nil {
+					if _, err := call(ctx, fmt.Sprintf("user-%011d", i)); err != nil {
 						failed[c] = err
 					}
 				}

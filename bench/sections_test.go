@@ -19,6 +19,16 @@ func TestSubjectsDecideAsIntended(t *testing.T) {
 		}
 	}
 	all = append(all, handoverContest(4), middlewareContest(1), middlewareContest(4))
+	reading, err := readingContest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, end, err := tokenContest(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(end)
+	all = append(all, reading, tokens)
 	for _, c := range all {
 		t.Run(c.title, func(t *testing.T) {
 			outcomes, err := c.run(2, 200*time.Microsecond)

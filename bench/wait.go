@@ -32,7 +32,7 @@ func waiterMemory(names []string, found []values) table {
 	t := table{
 		Title: "memory of one of 100,000 goroutines in Wait, bytes",
 		Notes: []string{
-			"heap and stack: HeapAlloc and StackInuse of MemStats, after a collection; sys: Sys, all that was asked of the operating system",
+			"heap and stack: HeapAlloc and StackInuse of MemStats, after a collection; sys: Sys, all memory from the operating system",
 			"added: beyond what the goroutine takes by itself; nothing is printed where some did not wait until all did",
 		},
 		Columns: []column{{"heap", 0}, {"stack", 0}, {"heap+stack", 0}, {"added", 0}, {"sys", 0}, {"sys added", 0}},

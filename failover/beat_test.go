@@ -43,7 +43,7 @@ func TestNodes(t *testing.T) {
 				t.Errorf("%d nodes %s, want %d", s.Nodes(), when, n)
 			}
 		}
-		is(4, "before a heartbeat has told")
+		is(4, "before a heartbeat has a number")
 		f.are(8)
 		<-time.After(DefaultBeatEvery)
 		is(8, "after one")

@@ -230,7 +230,7 @@ func (s *Store) turn(d *shard, to State, cause error) {
 	}
 	s.counters.turned(from, to)
 	if s.opts.OnTransition != nil {
-		d.told = append(d.told, transition{from, to, cause})
+		d.unreported = append(d.unreported, transition{from, to, cause})
 	}
 }
 
@@ -246,9 +246,9 @@ func (s *Store) watch(d *shard) {
 func (s *Store) watcher(d *shard) {
 	for {
 		s.shards.mu.Lock()
-		told, doubted, open := d.told, d.doubted, d.State() == Open
-		d.told, d.doubted = nil, false
-		if s.closed.Load() || len(told) == 0 && !doubted && !open {
+		unreported, doubted, open := d.unreported, d.doubted, d.State() == Open
+		d.unreported, d.doubted = nil, false
+		if s.closed.Load() || len(unreported) == 0 && !doubted && !open {
 			if d.watched = false; d.State() == Closed && s.shards.isGone(d) {
 				s.drop(d)
 			}
@@ -256,7 +256,7 @@ func (s *Store) watcher(d *shard) {
 			return
 		}
 		s.shards.mu.Unlock()
-		s.tell(d.name, told)
+		s.report(d.name, unreported)
 		switch {
 		case open:
 			s.tryAgain(d)
@@ -279,14 +279,14 @@ func (s *Store) findOut(d *shard) {
 	}
 }
 
-// tell reports transitions of a breaker.
-func (s *Store) tell(shard string, told []transition) {
-	if len(told) == 0 {
+// report reports transitions of a breaker.
+func (s *Store) report(shard string, transitions []transition) {
+	if len(transitions) == 0 {
 		return
 	}
 	s.telling.Lock()
 	defer s.telling.Unlock()
-	for _, t := range told {
+	for _, t := range transitions {
 		s.opts.OnTransition(shard, t.from, t.to, t.cause)
 	}
 }

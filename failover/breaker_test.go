@@ -40,9 +40,9 @@ func TestOutages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f, back := newFake(), make(chan struct{})
-				var told []string
+				var transitions []string
 				s := open(t, f, Options{OnFailure: Allow, Direct: c.direct, OnTransition: func(_ string, from, to State, _ error) {
-					told = append(told, fmt.Sprint(from, " to ", to))
+					transitions = append(transitions, fmt.Sprint(from, " to ", to))
 				}})
 				f.set(c.act(back))
 				for i := range 5 {
@@ -70,11 +70,11 @@ func TestOutages(t *testing.T) {
 				}
 				synctest.Wait()
 				want := []string{"closed to open", "open to half-open", "half-open to open"}
-				if !slices.Equal(told[:3], want) || told[len(told)-1] != "half-open to closed" {
-					t.Errorf("%q", told)
+				if !slices.Equal(transitions[:3], want) || transitions[len(transitions)-1] != "half-open to closed" {
+					t.Errorf("%q", transitions)
 				}
 				got := s.Stats()
-				if got.Opened != 1 || got.Returned != 1 || got.Probed != got.Reopened+1 || got.Probed < 4 || int(got.Probed+got.Reopened+2) != len(told) {
+				if got.Opened != 1 || got.Returned != 1 || got.Probed != got.Reopened+1 || got.Probed < 4 || int(got.Probed+got.Reopened+2) != len(transitions) {
 					t.Errorf("%+v", got)
 				}
 				if got.Late+got.Failed != 5 || (got.Late == 5) != (c.took > 0) || got.Skipped != 100 || got.Allowed != 105 || got.Answered != 1 || got.InFlight != 0 {
@@ -117,9 +117,9 @@ func TestFewFailuresDoNotOpen(t *testing.T) {
 func TestCause(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := &pinged{fake: newFake(), err: errors.New("NOAUTH")}
-		var told []string
+		var transitions []string
 		s := open(t, f, Options{OnFailure: Allow, OnTransition: func(_ string, _, to State, cause error) {
-			told = append(told, fmt.Sprint(to, ": ", cause))
+			transitions = append(transitions, fmt.Sprint(to, ": ", cause))
 		}})
 		f.set(down)
 		for range 5 {
@@ -142,8 +142,8 @@ func TestCause(t *testing.T) {
 		wait(DefaultProbe)
 		synctest.Wait()
 		want := []string{"open: connection refused", "half-open: <nil>", "open: NOAUTH", "half-open: <nil>", "closed: <nil>"}
-		if cause := s.Stats().Cause; cause != nil || !slices.Equal(told, want) {
-			t.Errorf("after it is back: %v, %q", cause, told)
+		if cause := s.Stats().Cause; cause != nil || !slices.Equal(transitions, want) {
+			t.Errorf("after it is back: %v, %q", cause, transitions)
 		}
 	})
 }
@@ -194,14 +194,14 @@ func TestCallsInFlightAreBounded(t *testing.T) {
 		}
 		callers.Wait()
 		if _, going := f.count(); going != 3 || s.Stats().InFlight != 3 {
-			t.Errorf("%d are under way, of %+v", going, s.Stats())
+			t.Errorf("%d are in flight, of %+v", going, s.Stats())
 		}
 		for range 10 {
 			take(t, s, "a", 1)
 		}
 		wait(5 * time.Second)
 		if _, going := f.count(); going > 3+mostAsides {
-			t.Errorf("%d are under way, with those of probes", going)
+			t.Errorf("%d are in flight, with those of probes", going)
 		}
 		if err := s.Close(); err == nil {
 			t.Error("Close does not tell of calls that do not return")
@@ -209,7 +209,7 @@ func TestCallsInFlightAreBounded(t *testing.T) {
 		close(back)
 		synctest.Wait()
 		if _, going := f.count(); going != 0 {
-			t.Errorf("%d are under way", going)
+			t.Errorf("%d are in flight", going)
 		}
 	})
 }

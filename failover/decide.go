@@ -98,6 +98,10 @@ func (s *Store) decideOne(c *weir.Charge, d *weir.Decision, o *outage, cause err
 		c.Err = undone(c, cause)
 		return
 	}
+	if c.EachCall {
+		s.decideEachCall(c, d, o, cause)
+		return
+	}
 	n := need{charge: c, outage: o, keys: policy == Local}
 	exclusive, err := s.lock(&n)
 	if err != nil {
@@ -113,7 +117,7 @@ func (s *Store) decideOne(c *weir.Charge, d *weir.Decision, o *outage, cause err
 	default:
 		*d = s.fixed(c, &n, policy)
 	}
-	if s.count(policy); c.Op == weir.OpReset {
+	if s.count(policy); c.Op == weir.OpReset || c.Op == weir.OpGiveBack {
 		c.Err = undone(c, cause)
 	}
 }
@@ -141,7 +145,7 @@ func (s *Store) fixed(c *weir.Charge, n *need, f OnFailure) weir.Decision {
 	r := n.record
 	d := weir.Decision{Limit: r.size, By: c.Name, Source: f.source()}
 	cost := c.Cost
-	if c.Op == weir.OpCarry || c.Op == weir.OpReset {
+	if c.Op == weir.OpCarry || c.Op == weir.OpReset || c.Op == weir.OpGiveBack {
 		cost = 0
 	}
 	switch {

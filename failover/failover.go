@@ -296,6 +296,14 @@ func (o *Options) fill() {
 	}
 }
 
+// Keeps implements weir.Keeper: the store that is called tells. The fallbacks keep every limit that it keeps.
+func (s *Store) Keeps(l weir.Limit) error {
+	if k, ok := find[weir.Keeper](s.inner); ok {
+		return k.Keeps(l)
+	}
+	return nil
+}
+
 // now is the process's time, in nanoseconds.
 func (s *Store) now() int64 { return int64(time.Since(s.base)) }
 

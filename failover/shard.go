@@ -47,15 +47,15 @@ type shard struct {
 	failure  atomic.Pointer[failure] // for which the breaker has opened, or stays open
 
 	// Guarded by the lock of shards:
-	now, was counted
-	watched  bool // a goroutine probes it, or reports its transitions
-	doubted  bool // callers left before it answered, so it must be probed
-	dropped  bool // it is none of the store's shards any more
-	told     []transition
-	interval time.Duration // until the next probe
-	closedAt int64         // when the breaker was closed last
-	returned bool          // it was closed once
-	trouble  trouble
+	now, was   counted
+	watched    bool // a goroutine probes it, or reports its transitions
+	doubted    bool // callers left before it answered, so it must be probed
+	dropped    bool // it is none of the store's shards any more
+	unreported []transition
+	interval   time.Duration // until the next probe
+	closedAt   int64         // when the breaker was closed last
+	returned   bool          // it was closed once
+	trouble    trouble
 }
 
 // State returns the state of the breaker.

@@ -222,12 +222,12 @@ func TestCausesOfShards(t *testing.T) {
 func TestOneShardIsDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newSharded("a", "b", "c")
-		var told []string
+		var transitions []string
 		s := open(t, f, Options{OnFailure: Allow, OnTransition: func(shard string, from, to State, cause error) {
 			if (to == Open) != errors.Is(cause, errDown) {
 				t.Errorf("%s: %v to %v because of %v", shard, from, to, cause)
 			}
-			told = append(told, fmt.Sprint(shard, ": ", from, " to ", to))
+			transitions = append(transitions, fmt.Sprint(shard, ": ", from, " to ", to))
 		}})
 		breakShard(t, s, f, "a")
 		for key, want := range map[string]weir.Source{"a:1": weir.SourceAllow, "b:1": weir.SourceStore, "c:1": weir.SourceStore} {
@@ -247,8 +247,8 @@ func TestOneShardIsDown(t *testing.T) {
 		if got := f.probed(); !slices.Equal(got, []string{"a"}) {
 			t.Errorf("probed were %q", got)
 		}
-		if told[0] != "a: closed to open" || told[len(told)-1] != "a: half-open to closed" {
-			t.Errorf("%q", told)
+		if transitions[0] != "a: closed to open" || transitions[len(transitions)-1] != "a: half-open to closed" {
+			t.Errorf("%q", transitions)
 		}
 	})
 }
@@ -419,7 +419,7 @@ func TestWhoFailedIsFoundOut(t *testing.T) {
 	})
 }
 
-// TestShardGoes: one that the store has no more is forgotten, and its keys are decided by the shard
+// TestShardGoes: a shard that the store does not have any more is removed, and its keys are decided by the shard
 // that has them.
 func TestShardGoes(t *testing.T) {
 	bubble(t, func(t *testing.T) {

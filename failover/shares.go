@@ -2,8 +2,10 @@ package failover
 
 import (
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +26,7 @@ type shares struct {
 	mu      sync.RWMutex
 	records map[string]*record
 	asOf    atomic.Pointer[reading] // what the clocks read while they are set back
+	calls   atomic.Pointer[keyed.Backlogs]
 }
 
 // An outage of a shard lasts from the first call that fails until the breaker closes again. If the
@@ -70,6 +73,22 @@ func recordName(c *weir.Charge) string {
 
 var errNames = errors.New("weir: the failover store knows 1024 limits already: a name is to be that of a limit, and not of a client")
 
+// Remove drops the fallback's record of a limit that is not used any more, with its local states. Later
+// charges of that name begin with a new one.
+func (s *Store) Remove(name string) {
+	s.shares.mu.Lock()
+	defer s.shares.mu.Unlock()
+	for at, r := range s.shares.records {
+		if of, _, _ := strings.Cut(at, "\x00"); of != name {
+			continue
+		}
+		if r.keys != nil {
+			_ = r.keys.Close() // which is never an error
+		}
+		delete(s.shares.records, at)
+	}
+}
+
 // end drops what was for the outages of a shard. The latest outage itself stays until the next one
 // begins, for fallbacks that are still deciding.
 func (s *shares) end(d *shard) {
@@ -88,6 +107,9 @@ func (s *shares) close() {
 		if r.keys != nil {
 			_ = r.keys.Close() // which is never an error
 		}
+	}
+	if b := s.calls.Load(); b != nil {
+		_ = b.Close()
 	}
 }
 
@@ -160,6 +182,9 @@ func (s *Store) begun(n *need) bool {
 // prepare makes a record serve a need. The lock is held for writing.
 func (s *Store) prepare(n *need) error {
 	c := n.charge
+	if c.EachCall {
+		return fmt.Errorf("%w: a charge with parameters of its own is in a group", weir.ErrCharge)
+	}
 	name := recordName(c)
 	r := s.shares.records[name]
 	if r == nil {

@@ -10,8 +10,17 @@ import (
 // A Charge is a limit, the key to charge, and the cost. A cost of 0 is allowed and changes nothing;
 // one below 0 is an error. If a limit is charged twice for one key, the costs are added.
 type Charge struct {
-	limit limit
-	cost  int64
+	limit    limit
+	cost     int64
+	estimate bool
+}
+
+// Estimated says that the cost is an estimate, which Reservation.Settle will replace. A store then
+// remembers the charge until Settle or Cancel, so that what was estimated too high comes back in full:
+// see weir.Charge. Limits in process always do.
+func (c Charge) Estimated() Charge {
+	c.estimate = true
+	return c
 }
 
 // One charges a limit without keys.
@@ -19,7 +28,7 @@ func One(l *weir.Limiter, cost int64) Charge {
 	if l == nil {
 		panic("group: One of a limiter that is nil")
 	}
-	return Charge{one{l}, cost}
+	return Charge{limit: one{l}, cost: cost}
 }
 
 // Keyed charges a key of a limit per key.
@@ -27,7 +36,7 @@ func Keyed[K comparable](l *keyed.Limiter[K], key K, cost int64) Charge {
 	if l == nil {
 		panic("group: Keyed of a limiter that is nil")
 	}
-	return Charge{perKey[K]{l, key}, cost}
+	return Charge{limit: perKey[K]{l, key}, cost: cost}
 }
 
 // Shared charges a key of a limit in a store.
@@ -35,7 +44,7 @@ func Shared(s *weir.Shared, key string, cost int64) Charge {
 	if s == nil {
 		panic("group: Shared of a limit that is nil")
 	}
-	return Charge{shared{s, key}, cost}
+	return Charge{limit: shared{s, key}, cost: cost}
 }
 
 // InFlight takes a place, until Reservation.Done.
@@ -43,7 +52,7 @@ func InFlight(c *weir.ConcurrencyLimiter, cost int64) Charge {
 	if c == nil {
 		panic("group: InFlight of a limiter that is nil")
 	}
-	return Charge{places{c}, cost}
+	return Charge{limit: places{c}, cost: cost}
 }
 
 // KeyedInFlight takes a place of a key, until Reservation.Done.
@@ -51,7 +60,7 @@ func KeyedInFlight[K comparable](c *keyed.Concurrency[K], key K, cost int64) Cha
 	if c == nil {
 		panic("group: KeyedInFlight of a limiter that is nil")
 	}
-	return Charge{keyedPlaces[K]{c, key}, cost}
+	return Charge{limit: keyedPlaces[K]{c, key}, cost: cost}
 }
 
 // A Holder is a store that keeps places of Concurrency, as *weirredis.Store and *failover.Store do.
@@ -67,5 +76,5 @@ func SharedInFlight(h Holder, name string, l weir.Concurrency, key string, cost 
 	if h == nil {
 		panic("group: SharedInFlight of a store that is nil")
 	}
-	return Charge{sharedPlaces{h, name, key, l}, cost}
+	return Charge{limit: sharedPlaces{h, name, key, l}, cost: cost}
 }

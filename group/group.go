@@ -85,6 +85,7 @@ type plan struct {
 type entry struct {
 	limit    limit
 	cost     int64
+	estimate bool
 	decision weir.Decision
 	held     held
 	charge   weir.Charge             // of a limit in a store, with its receipt
@@ -106,7 +107,7 @@ func newPlan(charges []Charge) (*plan, error) {
 			p.entries = append(p.entries, &entry{limit: c.limit})
 		}
 		e := p.entries[i]
-		e.cost = sum(e.cost, c.cost)
+		e.cost, e.estimate = sum(e.cost, c.cost), e.estimate || c.estimate
 		p.of = append(p.of, e)
 	}
 	slices.SortStableFunc(p.entries, func(a, b *entry) int { return int(a.limit.stage() - b.limit.stage()) })

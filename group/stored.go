@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/pause"
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // sharedPlaces is a key of a Concurrency in a store.
@@ -113,7 +114,7 @@ func takeStore(ctx context.Context, entries []*entry) (refused *entry, err error
 	batch, out := make([]weir.Charge, len(entries)), make([]weir.Decision, len(entries))
 	for i, e := range entries {
 		s := e.limit.(shared)
-		batch[i] = weir.Charge{Name: s.s.Name(), Key: s.key, Limit: s.s.Limit(), Cost: e.cost, Keep: true}
+		batch[i] = weir.Charge{Name: s.s.Name(), Key: s.key, Limit: s.s.Limit(), Cost: e.cost, Keep: true, Estimate: e.estimate}
 		if len(entries) > 1 {
 			batch[i].Group = 1
 		}
@@ -152,7 +153,7 @@ func settleStores(ctx context.Context, entries []*entry, actual func(*entry) int
 			}
 			c := e.charge
 			switch n := actual(e); {
-			case n == c.Cost:
+			case n == c.Cost && !(c.Estimate && rules.Lists(weir.Parts(c.Limit))):
 			case e.cost == 0:
 				errs = append(errs, fmt.Errorf("weir: %q was charged 0, which no store remembers: charge at least 1 of what is settled later", c.Name))
 			case c.Receipt != "":

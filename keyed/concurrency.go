@@ -74,7 +74,7 @@ func NewConcurrency[K comparable](l weir.Concurrency, o Options) (*Concurrency[K
 		return nil, err
 	}
 	if o.MaxBytes != 0 {
-		return nil, errors.New("weir: keyed.Options.MaxBytes: what the holders of a key take is not known ahead: give a Concurrency its ceiling by MaxKeys")
+		return nil, errors.New("weir: keyed.Options.MaxBytes: a Concurrency cannot bound it, as the memory for the holders of a key is not known ahead: set MaxKeys")
 	}
 	if o.MaxKeys == 0 {
 		o.MaxKeys = DefaultMaxKeys

@@ -172,7 +172,7 @@ func TestConcurrencyJanitor(t *testing.T) {
 func TestConcurrencyFencesGrow(t *testing.T) {
 	for name, l := range map[string]weir.Concurrency{"expiring": {Limit: 1, MaxHold: time.Hour}, "not": {Limit: 1}} {
 		wall := int64(5_000_000)
-		c := newConcurrency[int](t, l, keyed.Options{WallClock: func() int64 { return wall }})
+		c := newConcurrency[int](t, l, keyed.Options{WallClock: func() int64 { return wall }, Timers: neverFires})
 		last := map[int]int64{}
 		for i := range 2000 {
 			for key := range 30 {

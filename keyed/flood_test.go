@@ -17,31 +17,40 @@ import (
 // floodLimits has limits with a capacity of 5 of every algorithm, and of All.
 func floodLimits() map[string]weir.Limit {
 	const n, span = 5, time.Minute
-	return map[string]weir.Limit{
-		"token_bucket":    weir.TokenBucket{Rate: weir.PerMinute(n), Burst: n},
-		"leaky_bucket":    weir.LeakyBucket{Rate: weir.PerMinute(n), Queue: n - 1, DelayAfter: n - 1},
-		"interval_bucket": weir.IntervalBucket{Burst: n, Refill: n, Every: span},
-		"fixed_window":    weir.FixedWindow{Limit: n, Window: span},
-		"sliding_window":  weir.SlidingWindow{Limit: n, Window: span, Slots: 60},
-		"sliding_counter": weir.SlidingCounter{Limit: n, Window: span},
-		"sliding_log":     weir.SlidingLog{Limit: n, Window: span},
-		"smooth_bursty":   weir.SmoothBursty{Rate: weir.PerMinute(n)},
-		"warm_up":         weir.WarmUp{Rate: weir.PerMinute(n), Period: span},
-		"nginx_bucket":    weir.NginxBucket{Rate: weir.PerMinute(n), Queue: n - 1},
+	limits := map[string]weir.Limit{
 		"all": weir.All(weir.SlidingLog{Limit: n, Window: span},
 			weir.TokenBucket{Rate: weir.PerSecond(n), Burst: n}),
 		"all, first windows": weir.All(weir.FixedWindow{Limit: n, Window: span, Align: weir.AlignFirst},
 			weir.SlidingCounter{Limit: 2 * n, Window: 2 * span}),
 	}
-}
-
-func TestFloodsCoverEveryKind(t *testing.T) {
-	limits := floodLimits()
-	for _, k := range rules.Kinds() {
-		if l := limits[k.Name]; k.NoRule == "" && (l == nil || reflect.TypeOf(l).Name() != k.GoName) {
-			t.Errorf("no flood of %s", k.Name)
+	for _, l := range weir.Algorithms() {
+		if kind := rules.KindOf(l); kind.NoRule == "" {
+			limits[kind.Name] = floodLimit(l, kind, n, span)
 		}
 	}
+	limits["leaky_bucket"] = weir.LeakyBucket{Rate: weir.PerMinute(n), Queue: n - 1, DelayAfter: n - 1}
+	limits["sliding_window"] = weir.SlidingWindow{Limit: n, Window: span, Slots: 60}
+	limits["nginx_bucket"] = weir.NginxBucket{Rate: weir.PerMinute(n), Queue: n - 1}
+	return limits
+}
+
+// floodLimit sets the parameters that an algorithm requires.
+func floodLimit(l weir.Limit, kind *rules.Kind, n int64, span time.Duration) weir.Limit {
+	p := reflect.New(reflect.TypeOf(l)).Elem()
+	for i, f := range kind.Fields {
+		if !f.Required {
+			continue
+		}
+		switch f.Type {
+		case rules.RateField:
+			p.Field(i).Set(reflect.ValueOf(weir.PerMinute(n)))
+		case rules.CountField:
+			p.Field(i).SetInt(n)
+		case rules.DurationField:
+			p.Field(i).SetInt(int64(span))
+		}
+	}
+	return p.Interface().(weir.Limit)
 }
 
 // TestAFloodKeepsRefusedKeys: new keys with one request each arrive until a refused key would be

@@ -110,6 +110,7 @@ func (g *Group[K]) take(charges []Charge[K]) weir.Decision {
 		g.grip(charges, holds)
 		short := g.peekAll(charges, holds)
 		if refused := decider(charges); !refused.Allowed && short < 0 {
+			g.begin(charges, holds)
 			g.release(holds, false)
 			return refused
 		}
@@ -136,6 +137,18 @@ func (g *Group[K]) take(charges []Charge[K]) weir.Decision {
 	g.charge(charges, holds)
 	g.release(holds, false)
 	return decider(charges)
+}
+
+// begin stores the state of a first call that was refused, by a limit that does not start full. Without
+// it, each call would find the same empty bucket.
+func (g *Group[K]) begin(charges []Charge[K], holds []hold[K]) {
+	for i := range holds {
+		c, h := &charges[i], &holds[i]
+		if c.Skip || !h.held || h.slot >= 0 || c.Decision.Allowed || h.needsNone(c.cost()) || h.peek(c.cost()).Allowed {
+			continue
+		}
+		h.take(c.cost()) // it is refused again
+	}
 }
 
 // A hold is a group's access to one of its limiters while it decides.
@@ -192,7 +205,7 @@ func (g *Group[K]) release(holds []hold[K], keep bool) {
 }
 
 // peekAll sets the decisions without charging. It returns the index of a limiter that has to make
-// room first, or one below 0. If another limiter refuses, no key is evicted to make room.
+// room first, or one below 0. If only other limiters refuse, no key is evicted to make room.
 func (g *Group[K]) peekAll(charges []Charge[K], holds []hold[K]) (short int) {
 	short = -1
 	refused, waits := false, 0
@@ -207,7 +220,7 @@ func (g *Group[K]) peekAll(charges []Charge[K], holds []hold[K]) (short int) {
 			waits++
 		}
 		refused = refused || !c.Decision.Allowed
-		if h.slot < 0 && !h.needsNone(c.cost()) && !h.room() && (short < 0 || h.k.opts.Full != Evict) {
+		if h.slot < 0 && !h.needsNone(c.cost()) && !h.room() && (short < 0 || h.k.opts.Full != Evict || !c.Decision.Allowed) {
 			short = i
 		}
 	}
@@ -219,7 +232,7 @@ func (g *Group[K]) peekAll(charges []Charge[K], holds []hold[K]) (short int) {
 			c.Decision, refused = h.k.refused(weir.Never), true
 		}
 	}
-	if refused && (short < 0 || holds[short].k.opts.Full == Evict) {
+	if refused && (short < 0 || holds[short].k.opts.Full == Evict && charges[short].Decision.Allowed) {
 		return -1
 	}
 	return short

@@ -194,3 +194,48 @@ func TestGroupPeek(t *testing.T) {
 }
 
 func bucketOf(burst int64) weir.Limit { return weir.TokenBucket{Rate: weir.PerHour(1), Burst: burst} }
+
+// TestGroupFirstCall: a key of a limit that does not start full fills from its first call on, also if a
+// group refuses that call, and if room has to be made for it. Such a key was refused for ever.
+func TestGroupFirstCall(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		bucket := weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 5, Initial: weir.InitialEmpty}
+		empty, c := onClock[string](t, bucket, keyed.Options{Name: "empty", MaxKeys: 2})
+		full, err := keyed.New[string](weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 5}, keyed.Options{Name: "full", Clock: c.Now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := keyed.NewGroup(full, empty)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Set(int64(sec))
+		empty.Take("a", 1)
+		c.Set(int64(2 * sec))
+		empty.Take("b", 1) // the table is full
+		take := func(cost int64) weir.Decision {
+			d, err := g.Take([]keyed.Charge[string]{{Key: "k", Cost: 1, Keep: keep}, {Key: "k", Cost: cost, Keep: keep}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}
+		if d := take(6); d.RetryAfter != weir.Never || empty.Stats().EvictedFull != 0 {
+			t.Errorf("it can never go, and evicts no key: %+v", d)
+		}
+		if d := take(2); d.Allowed || d.RetryAfter != 2*sec || full.Peek("k", 0).Remaining != 5 {
+			t.Errorf("%+v", d)
+		}
+		c.Set(int64(4*sec) - 1)
+		if d := take(2); d.Allowed || d.RetryAfter != 1 {
+			t.Errorf("%+v", d)
+		}
+		c.Set(int64(4 * sec))
+		if d := take(2); !d.Allowed {
+			t.Errorf("%+v", d)
+		}
+		if s := empty.Stats(); s.Keys != 2 {
+			t.Errorf("%+v", s)
+		}
+	}
+}

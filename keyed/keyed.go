@@ -108,9 +108,9 @@ func New[K comparable](l weir.Limit, o Options) (*Limiter[K], error) {
 	return NewSharing(l, o, func(K) (all K) { return all })
 }
 
-// NewSharing is New for Options.Full = Share, with one shared state per group of keys beyond the
-// ceiling, such as the network of an address. It keeps at most one group for each 64 keys of the
-// ceiling, and evicts the least restricted group for a new one.
+// NewSharing is New for Options.Full = Share, with one shared state per group of keys beyond MaxKeys,
+// such as the network of an address. It keeps at most one group for each 64 of MaxKeys, and evicts the
+// least restricted group for a new one.
 func NewSharing[K comparable](l weir.Limit, o Options, group func(K) K) (*Limiter[K], error) {
 	k, err := newLimiter[K](l, o)
 	if err != nil || o.Full != Share {

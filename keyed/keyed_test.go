@@ -64,7 +64,7 @@ func TestAnyComparableKey(t *testing.T) {
 	k, _ := onClock[tenant](t, weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}, keyed.Options{})
 	a := tenant{1, netip.MustParseAddr("::1")}
 	if !k.Allow(a) || k.Allow(a) || !k.Allow(tenant{2, a.addr}) {
-		t.Error("struct keys are not told apart")
+		t.Error("different struct keys share a state")
 	}
 }
 

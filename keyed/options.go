@@ -21,7 +21,7 @@ const (
 	Evict Full = iota
 	// Refuse refuses the new key. RetryAfter is the soonest time at which there is room.
 	Refuse
-	// Share lets all new keys beyond the ceiling share one state, or with NewSharing one state for
+	// Share lets all new keys beyond MaxKeys share one state, or with NewSharing one state for
 	// each group of them, until there is room for their own.
 	Share
 )

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/raced"
 	"github.com/weirflow/weir/internal/seeds"
 	"github.com/weirflow/weir/keyed"
 )
@@ -147,10 +148,42 @@ func TestParametersThatDoNotFit(t *testing.T) {
 	}
 }
 
-// neverFires is a timer of virtual time that nobody turns forward.
+// neverFires is a timer of virtual time that nobody turns forward. A table whose clock is a variable of
+// the test needs it: the real timer of its janitor fires after a second, and would read the variable in
+// another goroutine.
 func neverFires(time.Duration, func()) weir.Timer { return stoppedTimer{} }
 
 type stoppedTimer struct{}
 
 func (stoppedTimer) Stop() bool               { return true }
 func (stoppedTimer) Reset(time.Duration) bool { return true }
+
+// TestPlansTakeNoMemory: a key has one reservation open, and its calls, nearly all of them refused,
+// come with two plans alternately. Each call took some 500 bytes.
+func TestPlansTakeNoMemory(t *testing.T) {
+	raced.Skip(t)
+	now := int64(1 << 60)
+	clock := func() int64 { return now }
+	table, err := keyed.New[string](weir.TokenBucket{Rate: weir.PerHour(10), Burst: 100}, keyed.Options{Clock: clock, WallClock: clock, Timers: neverFires})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	pro, err := table.Parameters(weir.TokenBucket{Rate: weir.PerHour(100), Burst: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, ok := table.ReserveBy(pro, "u", 1, 0)
+	if !ok {
+		t.Fatal(r.Decision())
+	}
+	before := heap()
+	for range 10_000 {
+		table.TakeBy(nil, "u", 100)
+		table.TakeBy(pro, "u", 1000)
+	}
+	if more := heap() - before; more > 512<<10 {
+		t.Errorf("%d bytes more", more)
+	}
+	r.Cancel()
+}

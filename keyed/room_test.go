@@ -81,7 +81,7 @@ func TestBeyondTheCeilingTheLeastRestrictedIsEvicted(t *testing.T) {
 	k.Take(101, 1) // now key 100 is
 	for i := range 9 {
 		if k.Allow(i) {
-			t.Errorf("key %d was forgotten", i)
+			t.Errorf("key %d was evicted", i)
 		}
 	}
 	if s := k.Stats(); s.EvictedFull != 2 || s.Keys != 10 {
@@ -178,7 +178,7 @@ func TestACancelledKeyGoesFirst(t *testing.T) {
 	r.Cancel()
 	k.Take(4, 3)
 	if d := k.Peek(3, 1); d.Allowed {
-		t.Errorf("a limited key was forgotten beside a free one: %+v", d)
+		t.Errorf("a limited key was evicted beside a free one: %+v", d)
 	}
 	if s := k.Stats(); s.EvictedFull != 1 || s.EvictedIdle != 1 {
 		t.Errorf("%+v", s)
@@ -235,7 +235,7 @@ func TestNoKeyIsIdleAtTheEndOfTheClock(t *testing.T) {
 	}
 	defer k.Close()
 	if !k.Allow("a") || !k.Allow("b") || k.Allow("a") {
-		t.Error("the key was let go")
+		t.Error("the key was evicted")
 	}
 }
 

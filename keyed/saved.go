@@ -66,7 +66,12 @@ func (g *grip[K]) saved() Saved {
 
 // Restore gives a key that has no state the one that it had in another limiter. It is converted to
 // this limit, as SetLimit does. The error says why that is not possible.
-func (k *Limiter[K]) Restore(key K, s Saved) error {
+func (k *Limiter[K]) Restore(key K, s Saved) error { return k.RestoreBy(nil, key, s) }
+
+// RestoreBy is Restore with the parameters of the key, as a Charge has them; nil for those of the
+// limiter. The state is converted to them: under a smaller limit than it was saved under, it can lose what
+// was used beyond.
+func (k *Limiter[K]) RestoreBy(by *Parameters, key K, s Saved) error {
 	h, ok := k.hash(key)
 	if !ok {
 		return ErrKey
@@ -83,6 +88,7 @@ func (k *Limiter[K]) Restore(key K, s Saved) error {
 	if g.slot >= 0 {
 		return fmt.Errorf("weir: keyed.Restore: the key has a state already")
 	}
+	g.adopt(by)
 	to := g.prepared()
 	state := p.Convert(append([]int64(nil), s.State...), k.reading(p.Wall()), to, g.now)
 	d := to.Peek(state, g.now, 0)
@@ -93,6 +99,7 @@ func (k *Limiter[K]) Restore(key K, s Saved) error {
 		if _, ok := g.makeRoom(); !ok {
 			return ErrFull
 		}
+		g.adopt(by)
 	}
 	g.insert(state, later(g.now, d.ResetAfter))
 	return nil

@@ -12,7 +12,7 @@ import (
 func TestTakeAtMost(t *testing.T) {
 	now := int64(0)
 	l, err := keyed.New[any](weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 10}, keyed.Options{
-		Name: "api", Clock: func() int64 { return now }, MaxKeys: 2, Full: keyed.Refuse,
+		Name: "api", Clock: func() int64 { return now }, Timers: neverFires, MaxKeys: 2, Full: keyed.Refuse,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ func TestTakeTextReadsTheLimitsClock(t *testing.T) {
 	l, err := keyed.New[string](weir.FixedWindow{Limit: 1, Window: time.Second}, keyed.Options{
 		Clock:     func() int64 { return 0 },
 		WallClock: func() int64 { return wall },
+		Timers:    neverFires,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +64,7 @@ func TestKeysOfWallTimeAreEvicted(t *testing.T) {
 // that charged it twice.
 func TestReserveAboveTheCapacity(t *testing.T) {
 	now := int64(0)
-	l, err := keyed.New[string](weir.SmoothBursty{Rate: weir.PerSecond(1), MaxBurst: -1}, keyed.Options{Clock: func() int64 { return now }})
+	l, err := keyed.New[string](weir.SmoothBursty{Rate: weir.PerSecond(1), MaxBurst: -1}, keyed.Options{Clock: func() int64 { return now }, Timers: neverFires})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +89,7 @@ func TestReserveAboveTheCapacity(t *testing.T) {
 func TestIdleKeysAreEvictedAtMidnight(t *testing.T) {
 	day := int64(24 * time.Hour)
 	now := 20_000 * day
-	l, err := keyed.New[int](weir.FixedWindow{Limit: 3, Align: "day:Europe/Berlin"}, keyed.Options{WallClock: func() int64 { return now }})
+	l, err := keyed.New[int](weir.FixedWindow{Limit: 3, Align: "day:Europe/Berlin"}, keyed.Options{WallClock: func() int64 { return now }, Timers: neverFires})
 	if err != nil {
 		t.Fatal(err)
 	}

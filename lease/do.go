@@ -77,7 +77,7 @@ func choose(batch []weir.Charge, ways []way) {
 	}
 }
 
-// pass has the store decide.
+// passOn lets the store decide.
 func (s *Store) passOn(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
 	for i := range batch {
 		if batch[i].Op == weir.OpReset {
@@ -86,26 +86,26 @@ func (s *Store) passOn(ctx context.Context, batch []weir.Charge, out []weir.Deci
 	}
 	s.stats.roundTrips.Add(1)
 	err := s.inner.Do(ctx, batch, out)
-	told := false
+	named := false
 	for i := range batch {
 		c := &batch[i]
 		switch {
 		case c.Err != nil:
-			told = true
+			named = true
 		case c.Op == weir.OpReset:
 			s.forget(c) // also tokens that were granted before the reset and arrived meanwhile
 		case c.Op == weir.OpPeek:
 			s.peeked(c, &out[i])
 		}
 	}
-	if told {
+	if named {
 		return nil // do returns the first of these errors
 	}
 	return err
 }
 
-// forget drops the tokens of a key. They are not returned: the store has forgotten that they were
-// leased.
+// forget drops the tokens of a key. They are not returned: the store does not know any more that they
+// were leased.
 func (s *Store) forget(c *weir.Charge) {
 	if e := s.keys.find(c.Name, c.Key); e != nil {
 		e.mu.Lock()

@@ -5,11 +5,13 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/raced"
 )
 
 // TestEqualDemandGetsEqualShares: if all nodes have the same demand, together twice the limit, each gets
 // about half of its demand, as without leases. No node stays ahead of another.
 func TestEqualDemandGetsEqualShares(t *testing.T) {
+	raced.Skip(t)
 	for _, l := range append([]weir.Limit{
 		weir.TokenBucket{Rate: weir.PerSecond(2000), Burst: 1000},
 		weir.TokenBucket{Rate: weir.PerSecond(200), Burst: 100},

@@ -174,6 +174,14 @@ func (s *Store) Stats() Stats {
 // probes, concurrency.
 func (s *Store) Unwrap() weir.Store { return s.inner }
 
+// Keeps implements weir.Keeper: the inner store tells.
+func (s *Store) Keeps(l weir.Limit) error {
+	if k, ok := s.inner.(weir.Keeper); ok {
+		return k.Keeps(l)
+	}
+	return nil
+}
+
 // shardOf returns the shard of a key, if the store has several: see failover.Sharded.
 func (s *Store) shardOf(e *entry) string {
 	if sharded, ok := s.inner.(interface{ Shard(name, key string) string }); ok {

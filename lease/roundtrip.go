@@ -37,6 +37,7 @@ type part struct {
 // A request leases tokens: one for each key at a time.
 type request struct {
 	e          *entry
+	limit      weir.Limit // of e when the request was made: another caller may have changed it since
 	n          int64
 	generation int
 	peek       bool // if less is granted, find out when there is more
@@ -53,7 +54,7 @@ func (s *Store) newRequest(e *entry, n, now int64) *request {
 	if !s.beginRequest() {
 		return nil
 	}
-	a := &request{e: e, n: n, generation: e.generation, peek: n > e.estimate(now)/2, done: make(chan struct{}), back: e.back, given: e.given}
+	a := &request{e: e, limit: e.limit, n: n, generation: e.generation, peek: n > e.estimate(now)/2, done: make(chan struct{}), back: e.back, given: e.given}
 	e.request, e.back, e.given = a, nil, 0
 	e.lastSent = now
 	return a
@@ -154,9 +155,9 @@ func (t *roundTrip) add(a *request) {
 	t.inFlight++
 	p := t.begin(a.e, a.back, a.given)
 	p.request, p.at = a, len(t.batch)
-	t.batch = append(t.batch, weir.Charge{Name: a.e.name, Key: a.e.key, Limit: a.e.limit, Op: weir.OpTakeSome, Cost: a.n})
+	t.batch = append(t.batch, weir.Charge{Name: a.e.name, Key: a.e.key, Limit: a.limit, Op: weir.OpTakeSome, Cost: a.n})
 	if a.peek {
-		t.batch = append(t.batch, weir.Charge{Name: a.e.name, Key: a.e.key, Limit: a.e.limit, Op: weir.OpPeek, Cost: 1})
+		t.batch = append(t.batch, weir.Charge{Name: a.e.name, Key: a.e.key, Limit: a.limit, Op: weir.OpPeek, Cost: 1})
 	}
 	p.count = len(t.batch) - p.first
 }

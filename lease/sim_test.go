@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/raced"
 )
 
 var windows = []weir.Limit{
@@ -19,6 +20,7 @@ var windows = []weir.Limit{
 // TestNeverOver: whatever the nodes do, and however they fail, the admissions stay within the
 // bound.
 func TestNeverOver(t *testing.T) {
+	raced.Skip(t)
 	limits := append([]weir.Limit{
 		weir.TokenBucket{Rate: weir.PerSecond(1000), Burst: 100},
 		weir.TokenBucket{Rate: weir.PerSecond(1000), Burst: 1000},
@@ -70,6 +72,7 @@ func (w *world) anything() {
 // TestNothingIsWasted: one node has 90 % of the demand, and seven have 10 %. As much is admitted as
 // without leases, with a fraction of the round trips, and the seven small nodes get no less.
 func TestNothingIsWasted(t *testing.T) {
+	raced.Skip(t)
 	for _, c := range []struct {
 		limit weir.Limit
 		rate  float64
@@ -113,6 +116,7 @@ func TestNothingIsWasted(t *testing.T) {
 
 // TestTokensMove: nodes that are busy in turns each get the tokens that the others do not use.
 func TestTokensMove(t *testing.T) {
+	raced.Skip(t)
 	o := Options{Lifetime: 100 * ms, MaxOutstanding: 1 << 20}
 	w := newWorld(t, 3, weir.TokenBucket{Rate: weir.PerSecond(2000), Burst: 400}, 4, o)
 	for i, n := range w.nodes {
@@ -128,6 +132,7 @@ func TestTokensMove(t *testing.T) {
 
 // TestCrashedNodes: a node that crashes loses what it holds, and no more.
 func TestCrashedNodes(t *testing.T) {
+	raced.Skip(t)
 	o := Options{Lifetime: 250 * ms, MaxOutstanding: 1 << 20}
 	w := newWorld(t, 4, weir.FixedWindow{Limit: 20_000, Window: 10 * sec}, 10, o)
 	for _, n := range w.nodes {
@@ -156,6 +161,7 @@ func TestCrashedNodes(t *testing.T) {
 // again, and then use all they can at once. The tokens that they held have expired. The same for
 // windows that have ended.
 func TestStalledNodes(t *testing.T) {
+	raced.Skip(t)
 	for _, l := range append([]weir.Limit{weir.TokenBucket{Rate: weir.PerSecond(100), Burst: 1000}}, windows...) {
 		o, rate, still := Options{Lifetime: 10 * sec, MaxOutstanding: 1 << 20}, 200., 2*sec
 		if _, ok := l.(weir.TokenBucket); ok {

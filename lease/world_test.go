@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/keyed"
 	"github.com/weirflow/weir/weirtest"
 )
 
@@ -26,7 +27,7 @@ type world struct {
 	clock      weirtest.Clock
 	random     *rand.Rand
 	store      *weirtest.Store
-	exact      *weirtest.Store // the same calls without leases
+	exact      *keyed.Limiter[string] // the same calls without leases
 	limit      weir.Limit
 	nodes      []*node
 	took       []admission
@@ -43,6 +44,7 @@ type admission struct{ at, cost int64 }
 type node struct {
 	w       *world
 	s       *Store
+	limit   weir.Limit // the node's version of it
 	dead    bool
 	stalled bool     // its process was stopped
 	stuck   []func() // its events, delayed until it goes on
@@ -61,9 +63,13 @@ func newWorld(t *testing.T, seed uint64, l weir.Limit, nodes int, o Options) *wo
 	t.Helper()
 	w := &world{t: t, limit: l, random: rand.New(rand.NewPCG(seed, 5)), latest: ms}
 	w.clock.Set(int64(1000 * time.Hour))
-	w.store, w.exact = weirtest.NewStore(w.clock.Now), weirtest.NewStore(w.clock.Now)
+	w.store = weirtest.NewStore(w.clock.Now)
+	var err error
+	if w.exact, err = keyed.New[string](l, keyed.Options{Clock: w.clock.Now}); err != nil {
+		t.Fatal(err)
+	}
 	for range nodes {
-		n := &node{w: w}
+		n := &node{w: w, limit: l}
 		ahead := w.random.Int64N(int64(time.Hour))
 		o.Clock = func() int64 { return w.clock.Now() + ahead } // the nodes' clocks differ
 		o.Timers = func(d time.Duration, f func()) weir.Timer { return w.clock.AfterFunc(d, func() { n.alive(f) }) }
@@ -138,7 +144,7 @@ func (n *node) over(there func(), here func(lost bool)) {
 
 // call is a caller's call in steps, because nothing can block in this simulation.
 func (n *node) call(cost int64) {
-	c := &weir.Charge{Name: "l", Key: "k", Limit: n.w.limit, Cost: cost}
+	c := &weir.Charge{Name: "l", Key: "k", Limit: n.limit, Cost: cost}
 	n.offered += cost
 	n.exactly += n.w.exactly(*c)
 	d := new(weir.Decision)
@@ -211,11 +217,7 @@ func (w *world) admit(cost int64) { w.took = append(w.took, admission{w.clock.No
 
 // exactly returns how much of a call is admitted without leases and without latency.
 func (w *world) exactly(c weir.Charge) int64 {
-	out := make([]weir.Decision, 1)
-	if err := w.exact.Do(context.Background(), []weir.Charge{c}, out); err != nil {
-		w.t.Fatal(err)
-	}
-	if out[0].Allowed {
+	if w.exact.Take(c.Key, c.Cost).Allowed {
 		return c.Cost
 	}
 	return 0

@@ -32,12 +32,12 @@ func (p Problem) String() string {
 }
 
 // Check returns all errors and warnings of a policy, in the order of a policy file.
-func (p *Policy) Check() []Problem { return p.check(false) }
+func (p *Policy) Check() []Problem { return p.CheckFor(Options{}) }
 
-// check is Check. With customersGiven, the caller looks up keys and tokens itself, so that no file
-// with them is needed.
-func (p *Policy) check(customersGiven bool) []Problem {
-	c := checker{Policy: p, used: map[string]bool{}, customersGiven: customersGiven}
+// CheckFor is Check for an engine with these options. With Customers, the caller looks up keys and
+// tokens itself, so that no file with them is needed. With Values, keys and costs may have value.NAME.
+func (p *Policy) CheckFor(o Options) []Problem {
+	c := checker{Policy: p, used: map[string]bool{}, customersGiven: o.Customers != nil, valuesGiven: o.Values}
 	c.headers()
 	c.stores()
 	c.limits()
@@ -60,6 +60,7 @@ type checker struct {
 	samples  [][]*request    // of each route, for alikeOrNot; nil until they are needed
 
 	customersGiven bool // Options.Customers looks up keys and tokens
+	valuesGiven    bool // requests have Values
 }
 
 func (c *checker) wrong(message, fix string, path ...string) {
@@ -153,6 +154,7 @@ func (c *checker) limits() {
 				c.wrong(err.Error(), nearestPart(text), "limits", l.Name, "key", strconv.Itoa(j))
 			}
 		}
+		c.values(l)
 		c.missing(l)
 		if l.OnMissing != "" && !slices.Contains(onMissing, l.OnMissing) {
 			c.wrong(fmt.Sprintf("%q is not a value of on_missing", l.OnMissing),
@@ -333,16 +335,25 @@ func (c *checker) refused(r Refused, at, word string) {
 	}
 }
 
-// unused warns of limits that no route uses.
+// unused warns of limits that no route uses, of routes and hooks that no request gets to, and of a service without limits. Clients of the other services name limits themselves.
 func (c *checker) unused() {
 	for i := range c.Limits {
-		if name := c.Limits[i].Name; !c.used[name] {
+		if name := c.Limits[i].Name; !c.used[name] && len(c.Listen.Others) == 0 {
 			c.warn(fmt.Sprintf("no route uses the limit %q: take it out, or add it to a route", name), fmt.Sprintf("limits: [%s]", name), "limits", name)
 			c.problems[len(c.problems)-1].Follows = true
 		}
 	}
 	if len(c.Routes) == 0 && len(c.Listen.Gateway) > 0 {
 		c.warn("the gateway has no routes: every request gets 404", "routes: [{ match: /, respond: { status: 200 } }]", "listen", "gateway")
+		c.problems[len(c.problems)-1].Follows = true
+	}
+	_, hooks := c.Listen.Endpoint("http")
+	if hooks && len(c.Routes) > 0 && len(c.Listen.Gateway) == 0 && len(c.TrustedProxies) == 0 {
+		c.warn("no proxy may use the hooks of listen.http, which the routes are for: /auth refuses every request", "trusted_proxies: [127.0.0.1], with the addresses of your proxies", "listen", "http")
+		c.problems[len(c.problems)-1].Follows = true
+	}
+	if o, ok := c.Listen.Endpoint("http"); ok && len(c.Limits) == 0 && len(c.Routes) == 0 && !o.HTTP.ClientLimits.On {
+		c.warn("listen.http has nothing to limit: the policy has no limits, and takes none from clients", "limits: { per-client: { key: client.ip, token_bucket: { rate: 10/s, burst: 20 } } }; or client_limits: {} below listen.http", "listen", "http")
 		c.problems[len(c.problems)-1].Follows = true
 	}
 }

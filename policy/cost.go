@@ -20,13 +20,14 @@ const (
 	costFixed costSource = iota
 	costHeader
 	costBytes
+	costValue
 )
 
 // cost is what a request takes from a limit.
 type cost struct {
-	kind   costSource
-	n      int64  // the fixed cost
-	header string // the name of the field, in canonical form
+	kind costSource
+	n    int64  // the fixed cost
+	name string // of the field, in canonical form, or of the value
 }
 
 // parseCost reads a cost as a policy file has it.
@@ -41,7 +42,10 @@ func parseCost(text string) (cost, error) {
 		if !httpsyntax.IsToken(name) {
 			return cost{}, fmt.Errorf("%q is not the name of a header field", name)
 		}
-		return cost{kind: costHeader, header: textproto.CanonicalMIMEHeaderKey(name)}, nil
+		return cost{kind: costHeader, name: textproto.CanonicalMIMEHeaderKey(name)}, nil
+	}
+	if name, ok := strings.CutPrefix(text, "value."); ok && name != "" {
+		return cost{kind: costValue, name: name}, nil
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 1 {
@@ -50,21 +54,27 @@ func parseCost(text string) (cost, error) {
 	return cost{n: n}, nil
 }
 
-// of returns the cost of a request. ok is false if the request's header field holds no valid cost.
+// of returns the cost of a request. ok is false if the request's header field or value holds no valid cost.
 // A cost of 0 is not valid: a client must not be able to pass without a charge.
 func (c cost) of(r *request) (n int64, ok bool) {
 	switch c.kind {
 	case costHeader:
-		text, present, _ := HeaderValue(r.Header[c.header])
-		if !present {
-			return 1, true
-		}
-		n, err := strconv.ParseInt(text, 10, 64)
-		return n, err == nil && n >= 1
+		text, present, _ := HeaderValue(r.Header[c.name])
+		return costOf(text, present)
+	case costValue:
+		return costOf(r.value(c.name))
 	case costBytes:
 		return max(r.Length, 0), true
 	}
 	return c.n, true
+}
+
+func costOf(text string, present bool) (n int64, ok bool) {
+	if !present {
+		return 1, true
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	return n, err == nil && n >= 1
 }
 
 // open reports whether the cost of a request is not known yet, because it is the length of a body

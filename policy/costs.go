@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"net/textproto"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -202,6 +203,9 @@ func (c *lateCost) estimate(l *limit, key []byte, r *request) int64 {
 	if len(c.before) == 0 {
 		return c.fallback
 	}
+	if r.Estimate > 0 && c.readsRequest() {
+		return r.Estimate
+	}
 	var total int64
 	for i := range c.before {
 		t := &c.before[i]
@@ -215,6 +219,13 @@ func (c *lateCost) estimate(l *limit, key []byte, r *request) int64 {
 		return 0
 	}
 	return max(total, 1)
+}
+
+// readsRequest reports whether the estimate depends on fields of the request, or on its size.
+func (c *lateCost) readsRequest() bool {
+	return slices.ContainsFunc(c.before, func(t estimateTerm) bool {
+		return t.source == estimateHeader || t.source == estimateBody || t.source == estimatePrompt
+	})
 }
 
 // addCost adds a weighted number to a sum. A sum that is too large becomes the largest cost, which

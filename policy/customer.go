@@ -22,8 +22,9 @@ type Claims map[string]string
 
 // Customers looks up the credentials of requests. Its methods must be safe for concurrent use.
 type Customers interface {
-	// APIKey returns the customer of an API key.
-	APIKey(key string) (Customer, bool)
+	// APIKey returns the customer of an API key, and reports whether the key is valid. An error says
+	// that this is not known now: the request is refused as UnverifiedCustomer.
+	APIKey(ctx context.Context, key string) (c Customer, valid bool, err error)
 	// Token verifies the signature, the times, the issuer and the audience of a token.
 	Token(ctx context.Context, token string) (Claims, bool)
 }
@@ -47,9 +48,13 @@ type identity struct {
 // Credentials that are there and not valid end the search: a client must not be able to choose
 // another source by spoiling the first one.
 func (e *Engine) identify(ctx context.Context, r *request, route *route) *limit {
-	r.who = identity{}
+	r.who, r.unverified = identity{}, false
 	c := e.credentials(r)
-	known := e.search(ctx, r, &c)
+	known, err := e.search(ctx, r, &c)
+	if l := route.needing(r); err != nil && l != nil {
+		r.unverified = true
+		return l
+	}
 	if route.readsClaims && r.who.claims == nil {
 		r.who.claims = e.claims(ctx, &c)
 	}
@@ -62,8 +67,9 @@ func (e *Engine) identify(ctx context.Context, r *request, route *route) *limit 
 	return route.lacking(r, known)
 }
 
-// search goes through the sources of plans. It reports whether one of them knows the request.
-func (e *Engine) search(ctx context.Context, r *request, c *credentials) (known bool) {
+// search goes through the sources of plans. It reports whether one of them knows the request. The error
+// is that of a source that could not be asked: the request may have any customer.
+func (e *Engine) search(ctx context.Context, r *request, c *credentials) (known bool, err error) {
 	who := &r.who
 	for _, s := range e.sources {
 		var found identity
@@ -74,7 +80,9 @@ func (e *Engine) search(ctx context.Context, r *request, c *credentials) (known 
 			found.claims = e.claims(ctx, c)
 			found.plan, found.customer = found.claims[s.name], found.claims[e.policy.Plans.JWT.CustomerClaim()]
 		case s.kind == planFromKey && c.hasKey:
-			found = e.apiKey(c.key)
+			if found, err = e.apiKey(ctx, c.key); err != nil {
+				return false, err
+			}
 		default:
 			continue
 		}
@@ -87,12 +95,12 @@ func (e *Engine) search(ctx context.Context, r *request, c *credentials) (known 
 		}
 		if found.customer == "" && found.plan == "" {
 			*who = identity{}
-			return false
+			return false, nil
 		}
 		who.customer, who.claims = found.customer, found.claims
-		return true
+		return true, nil
 	}
-	return known
+	return known, nil
 }
 
 // claims returns the claims of the request's token; nil without a valid one. The token is verified
@@ -108,12 +116,15 @@ func (e *Engine) claims(ctx context.Context, c *credentials) Claims {
 	return c.claims
 }
 
-func (e *Engine) apiKey(key string) (who identity) {
+func (e *Engine) apiKey(ctx context.Context, key string) (identity, error) {
 	if e.opts.Customers == nil || key == "" || len(key) > maxAPIKey {
-		return who
+		return identity{}, nil
 	}
-	customer, _ := e.opts.Customers.APIKey(key)
-	return identity{customer: customer.Name, plan: customer.Plan}
+	customer, valid, err := e.opts.Customers.APIKey(ctx, key)
+	if err != nil || !valid {
+		return identity{}, err
+	}
+	return identity{customer: customer.Name, plan: customer.Plan}, nil
 }
 
 // credentials are the credentials of a request, as it has them.
@@ -174,6 +185,10 @@ func (l *limit) byPlan() error {
 		c := *l
 		c.plan, c.unlimited = p.Plan, p.Unlimited
 		if p.Unlimited {
+			var err error
+			if c.uncharged, err = l.compileCounting(p.Plan); err != nil {
+				return err
+			}
 			l.addPlan(p.Plan, &c)
 			continue
 		}
@@ -262,9 +277,22 @@ func (r *route) lacking(req *request, known bool) *limit {
 	return nil
 }
 
+// needing returns a limit that needs the plan or the customer of a request; nil if there is none.
+func (r *route) needing(req *request) *limit {
+	for _, l := range r.asks {
+		if !l.exempt.has(nil, true, req) {
+			return l
+		}
+	}
+	return nil
+}
+
 // refuseUnknown refuses a request without the customer or the plan that a limit needs.
-func (v *Verdict) refuseUnknown(l *limit) {
+func (v *Verdict) refuseUnknown(l *limit, unverified bool) {
 	v.Outcome, v.Limit = UnknownCustomer, l.Name
+	if unverified {
+		v.Outcome = UnverifiedCustomer
+	}
 	v.Decision, v.evaluated = weir.Decision{RetryAfter: weir.Never, By: l.Name}, nil
 }
 

@@ -17,11 +17,12 @@ import (
 type directory struct {
 	keys   map[string]policy.Customer
 	tokens map[string]policy.Claims
+	down   error // of every lookup of a key
 }
 
-func (d directory) APIKey(key string) (policy.Customer, bool) {
+func (d directory) APIKey(_ context.Context, key string) (policy.Customer, bool, error) {
 	c, ok := d.keys[key]
-	return c, ok
+	return c, ok, d.down
 }
 
 func (d directory) Token(_ context.Context, token string) (policy.Claims, bool) {
@@ -41,7 +42,7 @@ func known() directory {
 func withPlans() policy.Policy {
 	return policy.Policy{
 		Plans: policy.Plans{
-			From: []string{"jwt.plan", "api_key"}, APIKeys: "keys.yaml", HashSecretFile: "s",
+			From: []string{"jwt.plan", "api_key"}, APIKeys: policy.APIKeys{Path: "keys.yaml"}, HashSecretFile: "s",
 			JWT: policy.JWT{JWKS: "jwks.json", Issuer: "i", Audience: "a"},
 		},
 		Limits: []policy.Limit{{
@@ -327,7 +328,7 @@ func TestChecksOfPlans(t *testing.T) {
 		at     string
 	}{
 		"a source":       {func(p *policy.Policy) { p.Plans.From = []string{"cookie.plan"} }, "plans from 0"},
-		"no keys":        {func(p *policy.Policy) { p.Plans.APIKeys = "" }, "plans from"},
+		"no keys":        {func(p *policy.Policy) { p.Plans.APIKeys = policy.APIKeys{} }, "plans from"},
 		"no secret":      {func(p *policy.Policy) { p.Plans.HashSecretFile = "" }, "plans api_keys"},
 		"unknown":        {func(p *policy.Policy) { p.Plans.Unknown = "allow" }, "plans unknown"},
 		"no issuer":      {func(p *policy.Policy) { p.Plans.JWT.Issuer = "" }, "plans jwt"},
@@ -476,5 +477,23 @@ func TestCustomersNeedNoFiles(t *testing.T) {
 	}
 	if _, err := policy.New(p, policy.Options{}); err == nil || !strings.Contains(err.Error(), "Options.Customers") {
 		t.Errorf("without Customers: %v", err)
+	}
+}
+
+// TestBearer: a 401 names Bearer only where credentials are read from it.
+func TestBearer(t *testing.T) {
+	for _, c := range []struct {
+		plans policy.Plans
+		want  bool
+	}{
+		{policy.Plans{From: []string{"api_key"}}, true},
+		{policy.Plans{From: []string{"api_key"}, KeyHeader: "x-token"}, false},
+		{policy.Plans{From: []string{"header.x-plan"}}, false},
+		{policy.Plans{From: []string{"header.x-plan", "jwt.plan"}}, true},
+		{policy.Plans{From: []string{"header.x-plan"}, JWT: policy.JWT{JWKS: "keys.json"}}, true},
+	} {
+		if got := c.plans.Bearer(); got != c.want {
+			t.Errorf("%+v: %v", c.plans, got)
+		}
 	}
 }

@@ -23,11 +23,13 @@ const (
 	Left
 	// the policy denies requests of unknown customers: there is no valid API key or token
 	UnknownCustomer
+	// whether the request's API key is valid could not be found out: it may be valid later
+	UnverifiedCustomer
 )
 
 // String returns the outcome's name.
 func (o Outcome) String() string {
-	return [...]string{"allow", "delay", "deny", "no route", "invalid", "left", "unknown customer"}[o]
+	return [...]string{"allow", "delay", "deny", "no route", "invalid", "left", "unknown customer", "unverified customer"}[o]
 }
 
 // A Verdict is the decision about a request.
@@ -57,6 +59,8 @@ type Verdict struct {
 	open      []openCost             // which charges have costs that are not known yet; nil for none
 	late      *lateCharges           // nil if no cost is known only afterwards
 	shared    *sharing               // the charges in stores; nil for none
+	keeps     bool                   // all charges are kept until Settle or Cancel of an Answer
+	estimates bool                   // and their true costs are known only then
 }
 
 // InvalidReason says why the outcome is Invalid, as a text for the client; empty for other outcomes.
@@ -81,7 +85,7 @@ func (v *Verdict) InvalidReason() string {
 // atomic step if the store can do that. Several stores are charged one after another. When a store
 // refuses, earlier charges are given back at once; in the meantime, they may have caused other
 // requests to be refused. A queue in a store is charged after all other limits have admitted the
-// request. A place in such a queue is a time, so when a request leaves, those behind it do not move
+// request. A place in such a queue is a time, so when a request leaves, the requests behind it do not move
 // up.
 //
 // Shadow limits are evaluated last, and only for requests that all other limits admit. Each shadow
@@ -96,16 +100,20 @@ func (e *Engine) DecideContext(ctx context.Context, req Request) Verdict {
 	return e.DecideMatch(ctx, &m)
 }
 
-func (e *Engine) decide(ctx context.Context, r *request, index int) Verdict {
-	route := &e.routes[index]
+// decide decides by the limits of a route, whose index is -1 for limits that were asked for by name.
+func (e *Engine) decide(ctx context.Context, r *request, route *route, index int) Verdict {
 	v := Verdict{Route: index, Decision: weir.Decision{Allowed: true}, evaluated: route.live, order: route.order}
 	places, shadows := route.places, route.shadow
-	if len(route.asks) > 0 || route.readsClaims {
+	switch {
+	case r.named != nil:
+		v.keeps, v.estimates = r.named.keep, r.named.estimates
+		v.evaluated, shadows = r.named.forPlans(route.live), r.named.forPlans(shadows)
+	case len(route.asks) > 0 || route.readsClaims:
 		if !r.asked {
 			r.lacking, r.asked = e.identify(ctx, r, route), true
 		}
 		if r.lacking != nil {
-			v.refuseUnknown(r.lacking)
+			v.refuseUnknown(r.lacking, r.unverified)
 			return v
 		}
 		if route.plans {
@@ -125,15 +133,10 @@ func (e *Engine) decide(ctx context.Context, r *request, index int) Verdict {
 	if len(route.places) > 0 && (v.Outcome == Allow || v.Outcome == Delay) {
 		v.findPlaces(ctx, r, places)
 	}
-	if v.Outcome == Allow || v.Outcome == Delay {
-		for _, l := range shadows {
-			v.shadow(l, e, r)
-		}
-		if len(route.dry) > 0 {
-			v.dryRun(r, route)
-		}
+	if (v.Outcome == Allow || v.Outcome == Delay) && (r.named == nil || !r.named.shadowsLater) {
+		v.runShadows(e, r, route, shadows)
 	}
-	if v.Outcome == Allow {
+	if v.Outcome == Allow && !v.keeps {
 		v.conclude()
 	}
 	return v
@@ -155,7 +158,7 @@ func (v *Verdict) conclude() {
 // decideOne decides by a single limit whose charge need not be remembered. It reports false if the
 // general path must decide: with several limits, a body of unknown length, or a busy queue.
 func (v *Verdict) decideOne(ctx context.Context, e *Engine, r *request) bool {
-	if len(v.evaluated) != 1 {
+	if len(v.evaluated) != 1 || v.keeps {
 		return false
 	}
 	if v.evaluated[0].store != nil {
@@ -170,34 +173,38 @@ func (v *Verdict) decideOne(ctx context.Context, e *Engine, r *request) bool {
 	if q == charged && l.except.now() != nil && l.except.hasParameters(key) {
 		return false // response headers show the key's own parameters, and need the key
 	}
-	switch q {
-	case charged:
-		d := keyed.TakeText(l.table, key, cost)
-		v.cost = cost
-		switch {
-		case d.Allowed:
-			v.Decision = d
-			v.delay(e, l, l.text(key), d, cost)
-			l.counts.add(d, v.Delay)
-		case l.wait:
-			return false
-		default:
-			v.deny(l, l.text(key), d)
-			l.counts.limited.Add(1)
-		}
-	case skipped, exempt:
-		l.countExempt(q)
-		v.evaluated = nil
+	if q != charged {
+		v.withoutCharge(l, key, q, r)
+		return true
+	}
+	d := keyed.TakeText(l.table, key, cost)
+	v.cost = cost
+	switch {
+	case d.Allowed:
+		v.Decision = d
+		v.delay(e, l, l.text(key), d, cost)
+		l.counts.add(d, v.Delay)
+	case l.wait:
+		return false
 	default:
-		v.settle(l, key, q, r)
+		v.deny(l, l.text(key), d)
+		l.counts.limited.Add(1)
 	}
 	return true
 }
 
 // decideAll decides by all limits of the route together.
 func (v *Verdict) decideAll(ctx context.Context, e *Engine, r *request, route *route) {
+	if r.named != nil && r.named.ahead != nil {
+		v.book(ctx, r.named.ahead, r)
+		return
+	}
+	if r.isDone() {
+		v.chargeDone(ctx, e, r)
+		return
+	}
 	v.charges = make([]keyed.Charge[string], len(route.live))
-	if !v.evaluate(e, r, len(route.stages) > 0 || len(route.places) > 0) {
+	if !v.evaluate(e, r, v.keeps || len(route.stages) > 0 || len(route.places) > 0) {
 		return
 	}
 	if v.charge(e, route); v.Outcome != Deny && len(route.stages) > 0 {
@@ -223,7 +230,7 @@ func (v *Verdict) evaluate(e *Engine, r *request, keep bool) bool {
 			if open := l.opens(r); open != openNot {
 				v.markOpen(i, open)
 			}
-			if l.settles() {
+			if l.settles() && r.named == nil {
 				v.markLate(e, i, key, r)
 			}
 		default:
@@ -232,107 +239,6 @@ func (v *Verdict) evaluate(e *Engine, r *request, keep bool) bool {
 		}
 	}
 	return true
-}
-
-// applicability says how a limit applies to a request.
-type applicability uint8
-
-const (
-	charged applicability = iota
-	// a part of the key is missing, and on_missing says that the limit does not apply
-	skipped
-	missing     // a part of the key is missing, and on_missing refuses the request
-	invalidCost // the header field of the cost holds no valid cost
-	banned      // the key is banned; request.banned says for how long
-	exempt      // the limit does not apply to the request
-)
-
-// countExempt counts an exempt request.
-func (l *limit) countExempt(q applicability) {
-	if q == exempt && !l.isRest() {
-		l.counts.exempt.Add(1)
-	}
-}
-
-// keyAndCost determines a limit's key and cost for a request.
-func (l *limit) keyAndCost(buf []byte, r *request) (key []byte, cost int64, q applicability) {
-	key, parts := l.key(buf, r)
-	free := l.unlimited || l.exempt.has(key, parts.repeated, r)
-	switch {
-	case free: // even if a part is missing; but a ban still applies, as it is a decision of the moment
-	case !parts.present && l.OnMissing == "deny":
-		return key, 0, missing
-	case parts.repeated: // the upstream may use one of its values: the limit applies, whatever is missing
-	case parts.empty && l.OnMissing == "skip_empty", !parts.present && l.OnMissing == "skip":
-		return key, 0, skipped
-	}
-	if all := l.except.now(); all != nil {
-		if q = l.overriddenBy(all, key, r); q != charged {
-			return key, 0, q
-		}
-	}
-	if free {
-		return key, 0, exempt
-	}
-	if l.share != nil && !l.share.has(l.Name, key) {
-		return key, 0, skipped
-	}
-	if l.late != nil {
-		return key, l.late.estimate(l, key, r), charged
-	}
-	cost, ok := l.cost.of(r)
-	if !ok {
-		return key, 0, invalidCost
-	}
-	return key, cost, charged
-}
-
-// found says which parts of a key a request has.
-type found struct {
-	present  bool // all parts
-	empty    bool // every part is missing, or was sent once without a value
-	repeated bool // at least one part was sent more than once
-}
-
-// key builds a limit's key for a request.
-func (l *limit) key(buf []byte, r *request) (key []byte, parts found) {
-	parts = found{present: true, empty: len(l.parts) > 0}
-	for i, p := range l.parts {
-		value, ok, repeated := p.value(r)
-		parts.present, parts.empty = parts.present && ok, parts.empty && value == "" && !repeated
-		parts.repeated = parts.repeated || repeated
-		buf = appendKey(buf, value)
-		if ok && l.presence != nil {
-			l.presence.note(i)
-		}
-	}
-	if l.presence != nil {
-		l.presence.asked.Store(true)
-	}
-	return seal(buf), parts
-}
-
-// settle refuses a request without evaluating the limit.
-func (v *Verdict) settle(l *limit, key []byte, q applicability, r *request) {
-	if q == banned {
-		v.deny(l, l.text(key), weir.Decision{RetryAfter: r.banned, ResetAfter: r.banned, By: l.banBy})
-		l.counts.banned.Add(1)
-		return
-	}
-	v.deny(l, l.text(key), weir.Decision{RetryAfter: weir.Never, By: l.Name})
-	if q == invalidCost {
-		v.Outcome = Invalid
-		return
-	}
-	l.counts.limited.Add(1)
-}
-
-// text returns a copy of the key if verdicts carry keys.
-func (l *limit) text(key []byte) string {
-	if !l.keepsKey {
-		return ""
-	}
-	return string(key)
 }
 
 func (v *Verdict) deny(l *limit, key string, d weir.Decision) {
@@ -379,6 +285,28 @@ func (v *Verdict) count() {
 	}
 }
 
+// runShadows evaluates the shadow limits of a route, and counts for unlimited plans.
+func (v *Verdict) runShadows(e *Engine, r *request, route *route, shadows []*limit) {
+	if route.plans {
+		shadows = v.withCounting(shadows, route, r)
+	}
+	if r.isDone() {
+		for _, l := range shadows {
+			e.shadowDone(l, r)
+		}
+		for _, l := range route.dry {
+			e.shadowDone(l, r)
+		}
+		return
+	}
+	for _, l := range shadows {
+		v.shadow(l, e, r)
+	}
+	if len(route.dry) > 0 {
+		v.dryRun(e, r, route)
+	}
+}
+
 // shadow evaluates a shadow limit, in a state that no other limit uses.
 func (v *Verdict) shadow(l *limit, e *Engine, r *request) {
 	var buf [maxKey]byte
@@ -391,13 +319,17 @@ func (v *Verdict) shadow(l *limit, e *Engine, r *request) {
 		l.countExempt(q)
 		return
 	}
+	if l.store != nil && l.isOfAsk() && r.named != nil && len(r.named.all) == 1 { // it delays nothing else
+		v.shadowStoredNow(l, e, r, key, cost)
+		return
+	}
 	if l.store != nil {
-		e.shadows.evaluate(l, string(key), cost)
+		v.shadowStored(l, e, r, key, cost)
 		return
 	}
 	var d weir.Decision
 	var delay time.Duration
-	if l.settles() {
+	if v.estimates || l.settles() && r.named == nil {
 		d, delay = v.shadowLate(l, e, r, key, cost)
 	} else if l.queues() {
 		// The request would have waited. It does not really wait, so its charge is made ahead of
@@ -413,6 +345,7 @@ func (v *Verdict) shadow(l *limit, e *Engine, r *request) {
 		}
 		delay = l.fixedDelay(d, cost)
 	}
+	r.noteShadow(l, d)
 	if l.counts.add(d, delay); !d.Allowed || delay > 0 {
 		v.note(l, d, cost, delay)
 	}
@@ -472,7 +405,11 @@ type Evaluated struct {
 
 // Evaluated returns the evaluated limits in the order of the route, without shadow limits.
 func (v *Verdict) Evaluated() []Evaluated {
-	all := make([]Evaluated, 0, len(v.evaluated))
+	return v.AppendEvaluated(make([]Evaluated, 0, len(v.evaluated)))
+}
+
+// AppendEvaluated appends what Evaluated returns.
+func (v *Verdict) AppendEvaluated(all []Evaluated) []Evaluated {
 	for _, i := range v.order[:len(v.evaluated)] {
 		l := v.evaluated[i]
 		d, window := v.Decision, l.window // without charges, there is only one limit

@@ -19,7 +19,7 @@ type Change struct {
 	Name   string  // its name; for a route, its match
 	How    string  // "added", "removed", "changed", or "moved"
 	Fields []Field // for a change: each parameter or word that differs
-	Counts string  // for a limit or a store, what happens to its counts: "kept", "reset" or "gone"
+	Counts string  // for a limit or a store, what happens to its counts: "kept", "reset" or "gone"; empty if it is added
 	Why    string  // the reason for Counts
 }
 
@@ -37,7 +37,7 @@ const (
 // The values of Change.Counts.
 const (
 	CountsKept  = "kept"
-	CountsReset = "new"
+	CountsReset = "reset"
 	CountsGone  = "gone"
 )
 
@@ -312,11 +312,10 @@ func counted(from, to *Policy, was, is *Limit, c *Change) {
 	case is == nil:
 		c.Counts = CountsGone
 		if was.Store != "" {
-			c.Why = "they stay in the store until they are as good as new"
+			c.Why = "they stay in the store until they are idle"
 		}
 		return
 	case was == nil:
-		c.Counts = CountsReset
 		return
 	}
 	c.Counts, c.Why = CountsKept, was.restarts(is, from.store(was.Store), to.store(is.Store))
@@ -348,7 +347,7 @@ func (c Change) String() string {
 	switch {
 	case c.Counts == CountsKept:
 		b.WriteString("; its counts are kept")
-	case c.Counts == CountsReset && c.How != Added:
+	case c.Counts == CountsReset:
 		b.WriteString("; its counts are reset")
 	case c.Counts == CountsGone:
 		b.WriteString("; its counts go with it")

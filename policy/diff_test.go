@@ -57,7 +57,7 @@ func TestDiff(t *testing.T) {
 		"removed": {func(p *policy.Policy) { p.Limits, p.Routes = p.Limits[1:], p.Routes[1:] },
 			"limit a is removed; its counts go with it\nroute \"/a\" is removed"},
 		"removed from a store": {func(p *policy.Policy) { p.Limits = p.Limits[:1] },
-			"limit b is removed; its counts go with it: they stay in the store until they are as good as new"},
+			"limit b is removed; its counts go with it: they stay in the store until they are idle"},
 		"settings": {func(p *policy.Policy) {
 			p.Listen.Admin = "127.0.0.1:9090"
 			p.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
@@ -78,6 +78,9 @@ func TestDiff(t *testing.T) {
 		var got []string
 		for _, change := range policy.Diff(&from, &to) {
 			got = append(got, change.String())
+			if word := change.Counts; word != "" && word != "gone" && !strings.Contains(change.String(), "its counts are "+word) || word != "" && change.How == policy.Added {
+				t.Errorf("%s: counts %q of %s", name, word, change)
+			}
 		}
 		text := strings.Join(got, "\n")
 		if text != c.want {

@@ -3,8 +3,6 @@ package policy
 import (
 	"errors"
 	"fmt"
-	"net/http"
-	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,6 +28,9 @@ type Options struct {
 
 	// Customers looks up API keys and tokens, for Policy.Plans; default: none is valid.
 	Customers Customers
+
+	// Values says that requests come with Values, so that keys and costs may have value.NAME.
+	Values bool
 
 	// Warn is called for each Warning, in the goroutine of the request: it must not block. default: no
 	// function
@@ -59,7 +60,9 @@ type Engine struct {
 	shadows   *shadows
 	overrides *overrides
 	zones     map[string]*zone
-	singles   sync.Pool // of *single
+	alone     map[string]*route // by limit, as if a route had that limit alone
+	plans     []string          // that the policy names, sorted
+	singles   sync.Pool         // of *single
 	start     time.Time
 	sources   []planSource
 	keyHeader string // in canonical form; empty for the default
@@ -100,6 +103,8 @@ type limit struct {
 	plans      planned           // the limit as it is for single plans; nil for none
 	plan       string            // of a limit in plans
 	unlimited  bool              // the limit does not apply to the plan
+	uncharged  *limit            // counts what customers of an unlimited plan use; nil for none
+	onlyCounts bool              // the limit is an uncharged one
 	parameters *keyed.Parameters // of a limit in plans and in memory
 }
 
@@ -165,7 +170,7 @@ func (e *Engine) NextWith(p Policy, stores map[string]weir.Store, customers Cust
 }
 
 func build(p Policy, o Options, before *Engine) (*Engine, error) {
-	problems := slices.DeleteFunc(p.check(o.Customers != nil), func(p Problem) bool { return p.Warning })
+	problems := slices.DeleteFunc(p.CheckFor(o), func(p Problem) bool { return p.Warning })
 	if len(problems) > 0 {
 		return nil, &Error{problems}
 	}
@@ -187,6 +192,10 @@ func build(p Policy, o Options, before *Engine) (*Engine, error) {
 			return nil, fmt.Errorf("weir: limit %q: %w", l.Name, err)
 		}
 		byName[l.Name] = c
+	}
+	e.plans = p.namedPlans()
+	if err := e.compileAlone(byName); err != nil {
+		return nil, err
 	}
 	for i := range p.Routes {
 		r, err := e.compileRoute(&p.Routes[i], byName)
@@ -330,10 +339,19 @@ func (e *Engine) compileRoute(r *Route, byName map[string]*limit) (c route, err 
 		return c, err
 	}
 	c.pattern.addresses, c.pattern.paths, c.pattern.guards = r.Address, e.policy.paths(r), r.guards()
+	limits := make([]*limit, len(r.Limits))
+	for i, name := range r.Limits {
+		limits[i] = byName[name]
+	}
+	err = e.compileLimits(&c, limits)
+	return c, err
+}
+
+// compileLimits sorts the limits of a route by how they are evaluated.
+func (e *Engine) compileLimits(c *route, limits []*limit) (err error) {
 	var written, shared []*limit
 	var tables, dryTables []*keyed.Limiter[string]
-	for _, name := range r.Limits {
-		l := byName[name]
+	for _, l := range limits {
 		c.identify(l)
 		c.readsBody(l)
 		if l.rest != nil {
@@ -370,10 +388,10 @@ func (e *Engine) compileRoute(r *Route, byName map[string]*limit) (c route, err 
 		c.order = append(c.order, slices.Index(c.live, l))
 	}
 	if c.group, err = keyed.NewGroup(tables...); err != nil {
-		return c, err
+		return err
 	}
 	c.dryGroup, err = keyed.NewGroup(dryTables...)
-	return c, err
+	return err
 }
 
 // readsBody records what a limit reads of a request's body.
@@ -460,21 +478,3 @@ func (e *Engine) KeptInMemory() (names []string) {
 
 // Policy returns the policy that was compiled.
 func (e *Engine) Policy() Policy { return e.policy }
-
-// A Request holds the parts of a request that a decision depends on.
-type Request struct {
-	Method string
-	Host   string // as the client sent it, with or without a port
-	Path   string // as the client sent it, still escaped, without the query
-	Query  string // as the client sent it, without the ?
-	Client string // the client's address, from ClientKey
-	Header http.Header
-
-	// The gateway address that received the request, as in Listen.Gateway. Empty means unknown:
-	// then it fits all routes.
-	Listener string
-
-	Addr    netip.Addr // the client's address, for exemptions; default: taken from Client
-	Trusted bool       // the request came from a trusted proxy, so header fields may exempt it
-	Length  int64      // the length of the body in bytes; negative: unknown
-}

@@ -179,5 +179,5 @@ func (v *Verdict) giveUpDelay() {
 		}
 	}
 	v.endShadows()
-	v.settleStores(context.Background(), func(int) (int64, bool) { return 0, true })
+	_ = v.settleStores(context.Background(), func(int) (int64, bool) { return 0, true })
 }

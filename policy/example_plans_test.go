@@ -12,9 +12,9 @@ import (
 // accounts looks customers up where the program keeps them: in its database, say.
 type accounts map[string]policy.Customer
 
-func (a accounts) APIKey(key string) (policy.Customer, bool) {
-	c, ok := a[key]
-	return c, ok
+func (a accounts) APIKey(_ context.Context, key string) (c policy.Customer, valid bool, err error) {
+	c, valid = a[key]
+	return c, valid, nil
 }
 
 // Token is for JSON Web Tokens: a weirjwt.Verifier verifies them. This program has none.

@@ -104,7 +104,7 @@ func TestAQueueIsGivenBackAfterItsTurn(t *testing.T) {
 	v.Cancel()
 	for _, counts := range e.Counts() {
 		if counts.Keys.Inexact != 0 {
-			t.Errorf("%s: %d are not told apart", counts.Limit, counts.Keys.Inexact)
+			t.Errorf("%s: %d are inexact", counts.Limit, counts.Keys.Inexact)
 		}
 	}
 }
@@ -153,7 +153,7 @@ func TestAdmittedChargesAreNotRemembered(t *testing.T) {
 		}
 		for _, counts := range e.Counts() {
 			if counts.Keys.Inexact != 0 {
-				t.Errorf("%s: %s: %d reservations are not told apart", name, counts.Limit, counts.Keys.Inexact)
+				t.Errorf("%s: %s: %d reservations are inexact", name, counts.Limit, counts.Keys.Inexact)
 			}
 		}
 	}
@@ -183,7 +183,7 @@ func TestSettlingALengthEndsTheReservation(t *testing.T) {
 	}
 	for _, counts := range e.Counts() {
 		if counts.Keys.Inexact != 0 {
-			t.Errorf("%s: %d reservations are not told apart", counts.Limit, counts.Keys.Inexact)
+			t.Errorf("%s: %d reservations are inexact", counts.Limit, counts.Keys.Inexact)
 		}
 	}
 }

@@ -62,6 +62,7 @@ func (d *concurrencyPlace) enterStore(ctx context.Context, queued func() (contex
 		}
 		if c.Within = -1; err == nil {
 			made, err = d.enterByStore(ctx, c)
+			err = waited(ctx, l.Name, err)
 		}
 	}
 	if err == nil && !made.Allowed {
@@ -94,14 +95,11 @@ func (d *concurrencyPlace) enterByStore(ctx context.Context, c weir.Charge) (mad
 		return made, nil
 	case ctx.Err() != nil:
 		return made, err
-	case errors.Is(err, weir.ErrCharge) || errors.Is(err, weir.ErrCost):
-		return weir.Decision{RetryAfter: weir.Never, By: l.Name, Source: weir.SourceStore}, nil
 	}
-	l.counts.failed.Add(1)
-	if l.onFailure == "allow" {
-		return weir.Decision{Allowed: true, By: l.Name, Source: weir.SourceAllow}, nil
+	if !isOfCharge(err) {
+		l.counts.failed.Add(1)
 	}
-	return weir.Decision{RetryAfter: weir.Never, By: l.Name, Source: weir.SourceDeny}, nil
+	return l.withoutStore(err), nil
 }
 
 // leaveOnce returns a function that leaves a place at its first call.

@@ -28,13 +28,15 @@ const (
 	partCustomer // the customer of the API key or the token
 	partClaim    // a claim of the token
 	partBody     // a field of the request's body, which is a JSON object
+	partFullIP   // the client's full address, also of IPv6
+	partValue    // what the program knows of a request beyond HTTP: Request.Values
 )
 
 // part is one part of a key.
 type part struct {
 	kind partKind
 	// the name of the header (in canonical form), parameter, cookie or variable; the text of a
-	// const; the name of the claim
+	// const; the name of the claim or of the value
 	name string
 }
 
@@ -48,13 +50,15 @@ func (p part) String() string {
 }
 
 // partForms lists the ways to write a part, for messages.
-var partForms = [...]string{"client.ip", "header.NAME", "query.NAME", "cookie.NAME", "host", "method", "path", "uri", "path.NAME", "const.TEXT", "customer", "jwt.NAME", "body.FIELD"}
+var partForms = [...]string{"client.ip", "header.NAME", "query.NAME", "cookie.NAME", "host", "method", "path", "uri", "path.NAME", "const.TEXT", "customer", "jwt.NAME", "body.FIELD", "client.ip/128", "value.NAME"}
 
 // parsePart parses a part as a policy file has it.
 func parsePart(text string) (part, error) {
 	switch text {
 	case "client.ip":
 		return part{kind: partClientIP}, nil
+	case "client.ip/128":
+		return part{kind: partFullIP}, nil
 	case "host":
 		return part{kind: partHost}, nil
 	case "method":
@@ -68,7 +72,7 @@ func parsePart(text string) (part, error) {
 	}
 	source, name, found := strings.Cut(text, ".")
 	bad := func() (part, error) {
-		return part{}, fmt.Errorf("%q is not a part of a key: write %s", text, strings.Join(partForms[:], ", "))
+		return part{}, fmt.Errorf("%q is not a part of a key: write %s", text, strings.Join(partForms[:partValue], ", ")) // no server gives values
 	}
 	if !found {
 		return bad()
@@ -100,6 +104,8 @@ func parsePart(text string) (part, error) {
 		return part{partClaim, name}, nil
 	case "body":
 		return part{partBody, name}, checkBodyField(name)
+	case "value":
+		return part{partValue, name}, nil
 	}
 	return bad()
 }
@@ -111,6 +117,9 @@ func (p part) value(r *request) (value string, present, repeated bool) {
 	switch p.kind {
 	case partClientIP:
 		return r.Client, r.Client != "", false
+	case partFullIP:
+		value = r.fullAddress()
+		return value, value != "", false
 	case partHeader:
 		value, present, repeated = HeaderValue(r.Header[p.name])
 		return canonicalHeader(p.name, value), present, repeated
@@ -130,6 +139,9 @@ func (p part) value(r *request) (value string, present, repeated bool) {
 		return bodyValue(r.body.field(p.name))
 	case partVariable:
 		value, present = r.variable(p.name)
+		return value, present, false
+	case partValue:
+		value, present = r.value(p.name)
 		return value, present, false
 	case partCustomer:
 		return r.who.customer, r.who.customer != "", false
@@ -263,6 +275,20 @@ func ClientKey(addr netip.Addr) string {
 	}
 	var buf [48]byte // one allocation, where String has two
 	return string(prefix.AppendTo(buf[:0]))
+}
+
+// fullAddress returns the value of the key part client.ip/128.
+func (r *request) fullAddress() string {
+	if addr := r.address(); addr.Is6() {
+		return addr.String()
+	}
+	return r.Client // an IPv4 address, or a text that is no address
+}
+
+// fullAddressOf is fullAddress for a text.
+func fullAddressOf(text string) (value string, ok bool) {
+	addr, err := netip.ParseAddr(text)
+	return addr.Unmap().WithZone("").String(), err == nil
 }
 
 // ClientKeyOf is like ClientKey for a text. A text that is no address stays unchanged.

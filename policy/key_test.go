@@ -68,7 +68,7 @@ func TestParts(t *testing.T) {
 // requests, in overrides and in exemptions; other credentials have another one.
 func TestCredentialsAreOneKey(t *testing.T) {
 	const want = "bearer Sk-1"
-	for _, text := range []string{"Bearer Sk-1", "bearer Sk-1", "BEARER Sk-1", "Bearer  Sk-1", "Bearer\tSk-1", "Bearer \t Sk-1", " Bearer Sk-1\t"} {
+	for _, text := range []string{"Bearer Sk-1", "bearer Sk-1", "BEARER Sk-1", "Bearer  Sk-1", "Bearer\tSk-1", "Bearer \t Sk-1", " Bearer Sk-1\t", "Bearer\xa0Sk-1", "Bearer \x85\xa0Sk-1 \xa0"} {
 		r := &request{Request: Request{Header: http.Header{"Authorization": {text}}}}
 		p, err := parsePart("header.authorization")
 		if err != nil {
@@ -87,10 +87,39 @@ func TestCredentialsAreOneKey(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"Bearer sk-1": "bearer sk-1", "Basic Sk-1": "basic Sk-1", "Sk-1": "Sk-1", "sk-1": "sk-1", "": "", "Bearer": "Bearer", "Bearer a b": "bearer a b",
+		"Bearer sk-1": "bearer sk-1", "Other Sk-1": "other Sk-1", "Sk-1": "Sk-1", "sk-1": "sk-1", "": "", "Bearer": "Bearer", "Bearer a b": "bearer a b",
 	} {
 		if got := CanonicalAuthorization(text); got != want {
 			t.Errorf("%q becomes %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestEncodedCredentialsAreOneKey: decoders skip characters that are no base64, and ignore bits beyond
+// the last byte. However a client writes its user name and password, or the signature of its token, it
+// has at most two keys.
+func TestEncodedCredentialsAreOneKey(t *testing.T) {
+	for _, c := range []struct {
+		good     string
+		spelled  []string
+		distinct string
+	}{
+		{"Basic dXNlcjpwYXNzd29yZA==", []string{ // of "user:password"
+			"Basic dXNlcjpwYXNzd29yZA", "Basic dXNlcjpwYXNzd29yZB==", "Basic dXNl!cjpwYXNzd29yZA==", "Basic dXNl cjpwYXNzd29yZA==", "Basic dXNlcjpwYXNzd29yZA==x",
+			"Basic =dXNlcjpwYXNzd29yZA==", "basic dXNlcjpwYXNzd29yZA==, a=b", "Basic dXNlcjpwYXNzd29yZA==" + strings.Repeat("=", 2000),
+		}, "Basic dXNlcjpwYXNzd29yZQ=="},
+		{"Bearer eyJhIjoxfQ.e30.AAAAAA", []string{
+			"Bearer eyJhIjoxfQ.e30.AAAAAB", "Bearer eyJhIjoxfQ.e30.AAAAAP", "Bearer eyJhIjoxfQ.e30.AAAAAA==", "Bearer eyJhIjoxfQ.e30.AA!AAAA", "Bearer eyJhIjoxfQ.e30.AAAA AA",
+		}, "Bearer eyJhIjoxfQ.e30.AAAABA"},
+	} {
+		good, other := CanonicalAuthorization(c.good), CanonicalAuthorization(c.spelled[0])
+		if CanonicalAuthorization(c.distinct) == good || other == good {
+			t.Errorf("%q has the key of another", c.good)
+		}
+		for _, text := range c.spelled {
+			if got := CanonicalAuthorization(text); got != other {
+				t.Errorf("%q becomes %q, and %q becomes %q", c.spelled[0], other, text, got)
+			}
 		}
 	}
 }

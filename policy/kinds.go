@@ -72,7 +72,20 @@ func ParseLimit(algorithm string, fields map[string]any) (weir.Limit, error) {
 	if !ok {
 		return nil, &FieldError{Err: fmt.Errorf("there is no algorithm %q", algorithm), Fix: suggest(algorithm, Algorithms())}
 	}
-	return WithFields(l, fields)
+	l, err := WithFields(l, fields)
+	var wrong *FieldError
+	if !errors.As(err, &wrong) || wrong.Field == "" {
+		return l, err
+	}
+	if _, given := fields[wrong.Field]; !given {
+		wrong.Err = errors.New("it is missing") // the text is about a 0 that nobody has written
+		for _, f := range rules.KindOf(algorithms()[algorithm]).Fields {
+			if f.Name == wrong.Field {
+				wrong.Fix = f.Doc
+			}
+		}
+	}
+	return l, err
 }
 
 // WithFields returns a limit with some of its fields changed.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
-	"github.com/weirflow/weir/keyed"
 )
 
 // openCost says what a cost that is not known yet depends on.
@@ -21,6 +20,8 @@ const (
 // opens returns what the cost of a request depends on.
 func (l *limit) opens(r *request) openCost {
 	switch {
+	case r.named != nil: // the caller says what the work costs
+		return openNot
 	case l.settles():
 		return openLate
 	case l.late == nil && l.cost.open(r):
@@ -64,12 +65,23 @@ type lateCharges struct {
 	meter   *Meter
 }
 
-// shadowCharge is the charge of a shadow limit that is to be settled.
+// shadowCharge is the charge of a shadow limit, or of what counts for an unlimited plan, that is to be
+// settled.
 type shadowCharge struct {
 	l        *limit
-	charge   keyed.Reservation[string]
 	estimate int64
-	key      string // what costs are learned under
+	key      string           // what costs are learned under
+	settle   func(cost int64) // replaces the estimate
+	cancel   func()           // gives it back
+}
+
+// noteShadowCharge records a charge that is to be settled.
+func (v *Verdict) noteShadowCharge(e *Engine, s shadowCharge, key []byte, r *request) {
+	if r.named == nil && s.l.late.learned != nil {
+		s.key = learnedKey(key, r)
+	}
+	late := v.laterCosts(e)
+	late.shadows = append(late.shadows, s)
 }
 
 // KeepEstimates ends the charges of a request whose response nobody reads, as in the replay of a log:
@@ -84,7 +96,7 @@ func (v *Verdict) KeepEstimates() {
 		}
 	}
 	for _, s := range v.late.shadows {
-		s.charge.Settle(s.estimate)
+		s.settle(s.estimate)
 	}
 	v.late.shadows = nil
 }
@@ -95,7 +107,7 @@ func (v *Verdict) endShadows() {
 		return
 	}
 	for _, s := range v.late.shadows {
-		s.charge.Cancel()
+		s.cancel()
 	}
 	v.late.shadows = nil
 }
@@ -113,7 +125,7 @@ func (v *Verdict) SettleBytes(n int64) {
 		case openLate:
 		}
 	}
-	v.settleStores(context.Background(), func(i int) (int64, bool) { return n, v.open != nil && v.open[i] == openBytes })
+	_ = v.settleStores(context.Background(), func(i int) (int64, bool) { return n, v.open != nil && v.open[i] == openBytes })
 }
 
 // CountsBytes reports whether SettleBytes would correct any charge.
@@ -137,15 +149,43 @@ func (v *Verdict) settleLate(of func(*limit) result) {
 		}
 	}
 	for _, s := range v.late.shadows {
-		s.charge.Settle(s.l.actual(of(s.l), s.estimate, s.key))
+		s.settle(s.l.actual(of(s.l), s.estimate, s.key))
 	}
 	if v.shared == nil {
 		return
 	}
 	// The end of the response must not wait for a store.
 	v.late.e.shadows.afterwards(func() {
-		v.settleStores(context.Background(), func(i int) (int64, bool) { return costs[i], v.open != nil && v.open[i] == openLate })
+		_ = v.settleStores(context.Background(), func(i int) (int64, bool) { return costs[i], v.open != nil && v.open[i] == openLate })
 	})
+}
+
+// shadowStored charges a shadow limit in its store, in the background. For a request, what counts for an
+// unlimited plan is charged when its cost is known; a reservation is charged at once, because it may be
+// open for an hour.
+func (v *Verdict) shadowStored(l *limit, e *Engine, r *request, key []byte, cost int64) {
+	stored := l.keyInStore(key, r)
+	switch {
+	case v.estimates:
+		settle := e.shadows.reserve(l, stored, cost)
+		v.noteShadowCharge(e, shadowCharge{l: l, estimate: cost, settle: settle, cancel: func() { settle(0) }}, key, r)
+	case r.named == nil && l.onlyCounts && l.settles():
+		settle := func(cost int64) { e.shadows.evaluate(l, stored, cost) }
+		v.noteShadowCharge(e, shadowCharge{l: l, estimate: cost, settle: settle, cancel: func() {}}, key, r)
+	default:
+		e.shadows.evaluate(l, stored, cost)
+	}
+}
+
+// shadowStoredNow is shadowStored for a call that names this limit alone and waits for its decision.
+func (v *Verdict) shadowStoredNow(l *limit, e *Engine, r *request, key []byte, cost int64) {
+	c := l.shadowCharge(l.keyInStore(key, r), cost)
+	c.Keep, c.Estimate = v.estimates, v.estimates
+	r.noteShadow(l, l.decide(&c))
+	if v.estimates {
+		settle := func(cost int64) { e.shadows.afterwards(func() { l.settleShadow(c, cost) }) }
+		v.noteShadowCharge(e, shadowCharge{l: l, estimate: cost, settle: settle, cancel: func() { settle(0) }}, key, r)
+	}
 }
 
 // shadowLate charges a shadow limit whose charge is settled with the others.
@@ -158,11 +198,6 @@ func (v *Verdict) shadowLate(l *limit, e *Engine, r *request, key []byte, cost i
 	if !ok {
 		return res.Decision(), 0
 	}
-	s := shadowCharge{l: l, charge: res, estimate: cost}
-	if l.late.learned != nil {
-		s.key = learnedKey(key, r)
-	}
-	late := v.laterCosts(e)
-	late.shadows = append(late.shadows, s)
+	v.noteShadowCharge(e, shadowCharge{l: l, estimate: cost, settle: res.Settle, cancel: res.Cancel}, key, r)
 	return res.Decision(), res.Delay()
 }

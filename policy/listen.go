@@ -14,8 +14,57 @@ type Listen struct {
 	Others  []Endpoint // all other faces, in the order of the policy file
 }
 
-// An Endpoint is a face with its address, written listen.FACE: ADDRESS.
-type Endpoint struct{ Face, Address string }
+// An Endpoint is a face with its address, and who may use it. It is written listen.FACE: ADDRESS, or
+// as a map. Files are relative to the policy file.
+type Endpoint struct {
+	Face, Address string
+	TLS           *TLS   // nil for none
+	Tokens        string // a file with the tokens of clients; empty: clients need none
+	Users         string // a file with users and their passwords; empty: clients need none
+	// other machines may connect although nothing tells one client from another: the network is trusted
+	Insecure       bool
+	MaxConnections int  // open at once; default: 20000
+	RLS            RLS  // of listen.rls only
+	RESP           RESP // of listen.resp only
+	HTTP           HTTP // of listen.http only
+}
+
+// HTTP holds the settings of listen.http, the limit service over HTTP.
+type HTTP struct {
+	ClientLimits ClientLimits
+}
+
+// ClientLimits says whether clients may bring limits of their own, and where their keys are.
+type ClientLimits struct {
+	On       bool
+	Store    string // empty: in the memory of this process
+	MaxKeys  int    // in memory; default: 100000
+	WhenFull string // for new keys beyond MaxKeys: "evict" or "refuse"; default: evict
+}
+
+// RESP holds the settings of listen.resp, the Redis protocol.
+type RESP struct {
+	Store    string // where CL.THROTTLE keeps its keys; empty: in the memory of this process
+	MaxKeys  int    // of CL.THROTTLE in memory; default: 1048576
+	WhenFull string // for new keys beyond MaxKeys: "evict" or "refuse"; default: evict
+}
+
+// RLS holds the settings of listen.rls, Envoy's rate limit service.
+type RLS struct {
+	// a file or a folder of envoyproxy/ratelimit's YAML; empty: descriptors name limits of the policy
+	Envoy        string
+	MergeDomains bool   // a domain may be in several files
+	Store        string // where the counters of Envoy's files are; empty: in the memory of this process
+	MaxKeys      int    // of these counters in memory, for each unit; default: 1048576
+	ShadowMode   bool   // no request is over its limit
+	QuotaMode    bool   // every rule has quota_mode
+	// the names of response headers with the limit, what remains, and the seconds until the reset; empty
+	// for none
+	HeaderLimit, HeaderRemaining, HeaderReset string
+	DynamicMetadata                           bool          // responses carry the request as dynamic metadata
+	HTTP                                      string        // the address of /json, /healthcheck and /rlconfig; empty for none
+	MaxConnectionAge                          time.Duration // clients are asked to reconnect then; default: 24 h
+}
 
 // String returns the endpoint in the form FACE: ADDRESS.
 func (e Endpoint) String() string { return e.Face + ": " + e.Address }
@@ -34,18 +83,24 @@ func (l *Listen) FaceNames() (names []string) {
 	return names
 }
 
+// Endpoint returns the endpoint of a face other than the gateway and admin; false for none.
+func (l *Listen) Endpoint(face string) (Endpoint, bool) {
+	for _, e := range l.Others {
+		if e.Face == face {
+			return e, true
+		}
+	}
+	return Endpoint{}, false
+}
+
 // Address returns the address of a face other than the gateway, which may have several. It is
 // empty for none.
 func (l *Listen) Address(face string) string {
 	if face == "admin" {
 		return l.Admin
 	}
-	for _, e := range l.Others {
-		if e.Face == face {
-			return e.Address
-		}
-	}
-	return ""
+	e, _ := l.Endpoint(face)
+	return e.Address
 }
 
 // A Listener is one address of the gateway.

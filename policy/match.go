@@ -100,7 +100,7 @@ func (p *pattern) parsePath(path string) error {
 			names[name] = true
 			switch {
 			case rest && !last:
-				return fmt.Errorf("%q is everything below: it must be the last segment", text)
+				return fmt.Errorf("%q stands for everything below: it must be the last segment", text)
 			case rest:
 				p.tail, p.rest = tailBelow, name
 			default:
@@ -300,10 +300,14 @@ type request struct {
 	bare     string // the normalised path without semicolons and what follows them
 	hostName string
 	who      identity
-	asked    bool          // who was looked up
-	lacking  *limit        // needs to know more of the customer; nil for none
-	banned   time.Duration // how long the ban that applies to the request still lasts
-	body     *requestBody  // nil if it has none, or was not read
+	asked    bool   // who was looked up
+	lacking  *limit // needs to know more of the customer; nil for none
+	// whether the API key is valid could not be found out
+	unverified bool
+	banned     time.Duration // how long the ban that applies to the request still lasts
+	body       *requestBody  // nil if it has none, or was not read
+	unread     bool          // the limits are evaluated before the body is read, and count no grants
+	named      *namedAsks    // the limits that were asked for by name, with their keys; nil for a request to a route
 }
 
 // path returns the normalised path.

@@ -45,11 +45,11 @@ func nearestPart(text string) string {
 		return "write " + meant
 	}
 	if source, name, found := strings.Cut(text, "."); found && name != "" {
-		if near := nearest.To(source, []string{"client", "header", "query", "cookie", "path", "const", "jwt", "body"}); near != "" && near != source {
+		if near := nearest.To(source, []string{"client", "header", "query", "cookie", "path", "const", "jwt", "body", "value"}); near != "" && near != source {
 			return fmt.Sprintf("did you mean %q?", near+"."+name)
 		}
 	}
-	if near := nearest.To(text, []string{"client.ip", "host", "method", "path", "uri", "customer"}); near != "" {
+	if near := nearest.To(text, []string{"client.ip", "client.ip/128", "host", "method", "path", "uri", "customer"}); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
 	return ""

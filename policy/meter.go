@@ -98,6 +98,16 @@ func (m *Meter) Write(p []byte) {
 	}
 }
 
+// Passed counts bytes of an upgraded connection, such as a WebSocket, for the term "bytes".
+func (m *Meter) Passed(n int64) {
+	if m == nil {
+		return
+	}
+	for _, r := range m.readers {
+		r.reader.Passed(n)
+	}
+}
+
 // An Ending says how a response ended.
 type Ending struct {
 	Complete bool        // the response came in full
@@ -129,6 +139,28 @@ func (m *Meter) End(e Ending) {
 			}
 		}
 		return result{}
+	})
+}
+
+// Logged is what a log says of a response. Numbers below 0 are not known.
+type Logged struct {
+	usage.Logged
+	Status int   // 0: not known
+	Cost   int64 // in place of what Costs.After names
+}
+
+// EndLogged is End for a response of which only a log is left.
+func (m *Meter) EndLogged(of Logged) {
+	if m == nil || m.ended {
+		return
+	}
+	m.ended = true
+	m.v.settleLate(func(l *limit) result {
+		r := result{failed: of.Status >= http.StatusBadRequest, cost: of.Cost, known: of.Cost >= 0}
+		if !r.known {
+			r.cost, r.known = l.late.spec.Logged(of.Logged)
+		}
+		return r
 	})
 }
 

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 )
@@ -15,7 +16,7 @@ func (p part) mayBeMissing() bool {
 // missing warns of a key under which all clients that send none of its parts share one state,
 // unless the policy says that this is intended.
 func (c *checker) missing(l *Limit) {
-	if l.OnMissing != "" {
+	if l.OnMissing != "" || c.onlyByName(l.Name) {
 		return
 	}
 	var parts []string
@@ -32,6 +33,12 @@ func (c *checker) missing(l *Limit) {
 		c.warn(fmt.Sprintf("all requests without %s share one key: clients that send none use up each other's limit", strings.Join(parts, " and ")),
 			"write on_missing: skip (they are not limited), deny (they are refused), or key (they share one key, as now)", "limits", l.Name, "key")
 	}
+}
+
+// onlyByName reports whether only clients of services such as listen.http use a limit: they send a
+// key with all its parts.
+func (c *checker) onlyByName(limit string) bool {
+	return len(c.Listen.Others) > 0 && !slices.ContainsFunc(c.Routes, func(r Route) bool { return slices.Contains(r.Limits, limit) })
 }
 
 // presence records which parts of a limit's key requests have had.

@@ -2,10 +2,12 @@ package policy_test
 
 import (
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/policy"
 )
 
@@ -137,6 +139,32 @@ func TestRepeatedParts(t *testing.T) {
 					t.Errorf("%s, %s: a request without the part is limited", part, name)
 				}
 			}
+		}
+	}
+}
+
+// TestLimitsOfServices: a limit that only clients of a service such as listen.http name has no warning
+// that no route uses it, or that a request may lack a part of its key.
+func TestLimitsOfServices(t *testing.T) {
+	limits := []policy.Limit{{Name: "per-user", Key: []string{"header.user"}, Limit: weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}}}
+	for _, c := range []struct {
+		others []policy.Endpoint
+		routes []policy.Route
+		want   int
+	}{
+		{nil, nil, 2},
+		{[]policy.Endpoint{{Face: "http", Address: "127.0.0.1:1"}}, nil, 0},
+		// and that no proxy is trusted
+		{[]policy.Endpoint{{Face: "http", Address: "127.0.0.1:1"}}, []policy.Route{{Match: "/", Limits: []string{"per-user"}}}, 2},
+	} {
+		p := policy.Policy{Limits: limits, Routes: c.routes}
+		p.Listen.Others = c.others
+		if got := p.Check(); len(got) != c.want {
+			t.Errorf("%d services, %d routes: %v", len(c.others), len(c.routes), got)
+		}
+		p.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+		if got := p.Check(); len(got) != min(c.want, 2)-len(c.routes) {
+			t.Errorf("%d services, %d routes, with a trusted proxy: %v", len(c.others), len(c.routes), got)
 		}
 	}
 }

@@ -195,7 +195,7 @@ func (l *limit) overriddenBy(all *activeOverrides, key []byte, req *request) app
 		req.banned = time.Duration(r.until - now)
 		return banned
 	}
-	if !l.isRest() {
+	if !l.isRest() && !req.unread && (req.named == nil || !req.named.peek) {
 		l.counts.granted.Add(1)
 	}
 	return skipped
@@ -209,7 +209,7 @@ func (all *activeOverrides) find(l *limit, key []byte, req *request, now int64) 
 	if len(all.ranges) == 0 {
 		return nil
 	}
-	addr := addressOf(req.Client)
+	addr := req.address()
 	for _, r := range all.ranges {
 		if now < r.until && r.prefix.Contains(addr) && r.fits(l, req) {
 			return r
@@ -230,11 +230,11 @@ func addressOf(client string) netip.Addr {
 
 // fits reports whether the other parts of the key match an override of a prefix.
 func (r *activeOverride) fits(l *limit, req *request) bool {
-	for i, p := range l.parts {
+	for i := range l.parts {
 		if i == r.part {
 			continue
 		}
-		if value, _, _ := p.value(req); value != r.Key[i] {
+		if value, _, _ := l.value(i, req); value != r.Key[i] {
 			return false
 		}
 	}

@@ -26,7 +26,15 @@ func (r *activeOverride) locate(l *limit) (key string, err error) {
 		case partHeader:
 			parts[i] = canonicalHeader(p.name, parts[i])
 		case partClientIP:
-			if err := r.client(parts, i); err != nil {
+			if err := r.client(parts, i, 64, ClientKeyOf); err != nil {
+				return "", err
+			}
+		case partFullIP:
+			full := func(text string) string {
+				value, _ := fullAddressOf(text)
+				return value
+			}
+			if err := r.client(parts, i, 128, full); err != nil {
 				return "", err
 			}
 		}
@@ -43,8 +51,9 @@ func countedParts(n int) string {
 	return fmt.Sprintf("%d parts", n)
 }
 
-// client parses a part that is an address or a prefix.
-func (r *activeOverride) client(parts []string, i int) error {
+// client parses a part that is an address or a prefix. A client of IPv6 has so many bits, and keyOf is
+// the key of an address.
+func (r *activeOverride) client(parts []string, i, ipv6 int, keyOf func(string) string) error {
 	prefix, err := netip.ParsePrefix(parts[i])
 	if err != nil {
 		if strings.Contains(parts[i], "/") {
@@ -53,7 +62,7 @@ func (r *activeOverride) client(parts []string, i int) error {
 		if _, err := netip.ParseAddr(parts[i]); err != nil {
 			return fmt.Errorf("%q is no IP address, and part %d of its key is client.ip: write an address like 192.0.2.7 or a prefix like 192.0.2.0/24", parts[i], i+1)
 		}
-		parts[i] = ClientKeyOf(parts[i])
+		parts[i] = keyOf(parts[i])
 		return nil
 	}
 	bits := prefix.Bits()
@@ -63,7 +72,7 @@ func (r *activeOverride) client(parts []string, i int) error {
 	}
 	single := 32
 	if addr.Is6() {
-		single = 64
+		single = ipv6
 	}
 	switch {
 	case bits < 0:
@@ -71,7 +80,7 @@ func (r *activeOverride) client(parts []string, i int) error {
 	case bits > single:
 		return fmt.Errorf("%q is a part of a client: IPv6 counts by /64", parts[i])
 	case bits == single:
-		parts[i] = ClientKey(addr)
+		parts[i] = keyOf(addr.String())
 	case r.part >= 0:
 		return errors.New("one part may be a prefix")
 	default:

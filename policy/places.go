@@ -107,8 +107,8 @@ func (v *Verdict) findPlaces(ctx context.Context, r *request, places []*limit) {
 func (v *Verdict) Enter(ctx context.Context) error { return v.EnterQueued(ctx, nil) }
 
 // EnterQueued is Enter for callers that limit how many requests wait. It calls queued before the
-// request waits for a place, possibly several times. queued returns the context for the wait, or a
-// *weir.LimitedError, which refuses the request as the limit would.
+// request waits for a place, possibly several times. queued returns the context for the wait, which
+// Queue.Within bounds, or a *weir.LimitedError, which refuses the request as the limit would.
 func (v *Verdict) EnterQueued(ctx context.Context, queued func() (context.Context, error)) error {
 	if v.rare == nil {
 		return nil
@@ -159,6 +159,7 @@ func (d *concurrencyPlace) enter(ctx context.Context, queued func() (context.Con
 	}
 	if queue && err == nil && d.hold == (keyed.Hold[string]{}) {
 		d.hold, err = d.l.places.EnterCost(ctx, d.key, d.cost)
+		err = waited(ctx, d.l.Name, err)
 	}
 	switch {
 	case err == nil:
@@ -180,6 +181,20 @@ func (v *Verdict) refusePlace(ctx context.Context, d *concurrencyPlace, err erro
 	limited.Decision.By = d.l.Name
 	v.deny(d.l, d.key, limited.Decision)
 	v.note(d.l, limited.Decision, d.cost, 0)
+}
+
+// EndAtOnce ends an admitted request whose end nobody will report, such as one that another proxy asks
+// about: estimates of costs stay charged, a cost in bytes is 0, and places of concurrency limits are given
+// back at once. Without a place, the outcome becomes Deny as by Enter, and the error is its error.
+func (v *Verdict) EndAtOnce() error {
+	v.KeepEstimates()
+	if v.CountsBytes() {
+		v.SettleBytes(0)
+	}
+	full := func() (context.Context, error) { return nil, &weir.LimitedError{} } // nothing is queued
+	err := v.EnterQueued(context.Background(), full)
+	v.Done(weir.Ignore)
+	return err
 }
 
 // Holds reports whether the request holds places of concurrency limits, which Done gives back.

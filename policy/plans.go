@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"net/textproto"
 	"slices"
@@ -21,13 +22,49 @@ type Plans struct {
 	// where the plan is, in order; the first that a request has counts: "jwt.CLAIM", "api_key" or
 	// "header.NAME"
 	From    []string
-	APIKeys string // a file with the hashes of API keys, or a directory of such files
+	APIKeys APIKeys
 	// the header field with the API key; default: Authorization: Bearer, and X-Api-Key
 	KeyHeader      string
 	HashSecretFile string // holds the secret that API keys are hashed with
 	JWT            JWT
 	Unknown        string // for requests without a known customer or plan: "deny" (401) or "default"; default: deny
 	Default        string // the plan of customers without one, and with Unknown "default" of all others
+}
+
+// APIKeys says where the hashes of API keys are: in files, or in a store.
+type APIKeys struct {
+	Path  string // a file with the hashes of API keys, or a directory of such files
+	Store string // the name of a store in place of Path
+
+	// For keys in a store: how long a key that was looked up counts, so that changes count after this
+	// time. Default: 5 s
+	Refresh time.Duration
+	// how long a key that was valid stays valid while the store is unavailable. Default: 10 m
+	Stale time.Duration
+	// what the requests of other keys get meanwhile: "unavailable" (503) or "unknown" (as an unknown
+	// key). Default: unavailable
+	OnFailure string
+}
+
+// IsSet reports whether there are API keys at all.
+func (k APIKeys) IsSet() bool { return k.Path != "" || k.Store != "" }
+
+// The defaults of APIKeys, and the values of OnFailure.
+const (
+	DefaultKeyRefresh = 5 * time.Second
+	DefaultKeyStale   = 10 * time.Minute
+
+	KeysUnavailable = "unavailable"
+	KeysUnknown     = "unknown"
+)
+
+var keysOnFailure = []string{KeysUnavailable, KeysUnknown}
+
+// Bearer reports whether some credentials are read from "Authorization: Bearer".
+func (p *Plans) Bearer() bool {
+	return slices.ContainsFunc(p.From, func(source string) bool {
+		return source == "api_key" && p.KeyHeader == "" || strings.HasPrefix(source, "jwt.")
+	}) || p.JWT.IsSet()
 }
 
 // JWT says which tokens are believed: those in "Authorization: Bearer".
@@ -129,15 +166,16 @@ func (c *checker) plans() {
 	}
 	switch {
 	case c.customersGiven:
-	case sources[planFromKey] && p.APIKeys == "":
+	case sources[planFromKey] && !p.APIKeys.IsSet():
 		c.wrong("from has api_key, and there are no keys", "api_keys: keys.yaml; in Go, set Options.Customers", "plans", "from")
-	case p.APIKeys != "" && !sources[planFromKey]:
+	case p.APIKeys.IsSet() && !sources[planFromKey]:
 		c.warn("no request is looked up in api_keys: from has no api_key", "from: [api_key]", "plans", "api_keys")
 	}
-	if p.APIKeys != "" && p.HashSecretFile == "" && !c.customersGiven {
+	if p.APIKeys.IsSet() && p.HashSecretFile == "" && !c.customersGiven {
 		c.wrong("API keys are kept as hashes with a secret, and there is none",
 			"hash_secret_file: plans.secret; create the file with: head -c 32 /dev/urandom | base64 > plans.secret", "plans", "api_keys")
 	}
+	c.keyStore()
 	if sources[planFromHeader] && len(c.TrustedProxies) == 0 {
 		c.warn("no request has its plan from a header: it is believed only from trusted_proxies, and there are none",
 			"add trusted_proxies with the proxies in front that set or remove the header", "plans", "from")
@@ -150,6 +188,27 @@ func (c *checker) plans() {
 	}
 	for i := range c.Limits {
 		c.planLimits(&c.Limits[i], sources)
+	}
+}
+
+// keyStore checks where API keys are that are not in files.
+func (c *checker) keyStore() {
+	k := &c.Plans.APIKeys
+	at := func(field string) []string { return []string{"plans", "api_keys", field} }
+	if k.Store == "" {
+		return
+	}
+	if !slices.ContainsFunc(c.Stores, func(s Store) bool { return s.Name == k.Store }) {
+		c.unknown("store", k.Store, names(c.Stores, func(s Store) string { return s.Name }), at("store")...)
+	}
+	if k.Refresh != 0 && (k.Refresh < 100*time.Millisecond || k.Refresh > time.Hour) {
+		c.wrong(fmt.Sprintf("a refresh of %v is not within 100ms and 1h", k.Refresh), "refresh: 5s", at("refresh")...)
+	}
+	if k.Stale != 0 && k.Stale < cmp.Or(k.Refresh, DefaultKeyRefresh) {
+		c.wrong(fmt.Sprintf("a stale of %v is shorter than refresh: keys would become invalid between two lookups", k.Stale), "stale: 10m", at("stale")...)
+	}
+	if k.OnFailure != "" && !slices.Contains(keysOnFailure, k.OnFailure) {
+		c.wrong(fmt.Sprintf("%q is not what to do with keys that cannot be looked up", k.OnFailure), suggest(k.OnFailure, keysOnFailure), at("on_failure")...)
 	}
 }
 

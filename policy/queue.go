@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"context"
+	"errors"
 	"time"
 
 	"github.com/weirflow/weir"
@@ -11,11 +13,32 @@ import (
 // stream of one.
 const defaultQueued = 10000
 
+// defaultTimeout is the default of Waiting.Timeout.
+const defaultTimeout = 5 * time.Minute
+
 // A Queue counts the requests of a route that wait, and bounds them by a Waiting: in total, and per
 // client. It delays nobody itself. All methods are safe for concurrent use.
 type Queue struct {
 	all     *weir.ConcurrencyLimiter
 	clients *keyed.Concurrency[string] // nil for no bound
+	timeout time.Duration
+}
+
+// errWaited ends the context of Queue.Within.
+var errWaited = errors.New("policy: the request has waited for as long as it may")
+
+// Within returns a context for the wait of a request for places: see Verdict.EnterQueued. When it ends
+// because the request has waited for as long as it may, the request is refused.
+func (q *Queue) Within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, q.timeout, errWaited)
+}
+
+// waited turns the error of a wait that Within ended into a refusal.
+func waited(ctx context.Context, limit string, err error) error {
+	if err == nil || context.Cause(ctx) != errWaited || errors.Is(err, weir.ErrLimited) {
+		return err
+	}
+	return &weir.LimitedError{Decision: weir.Decision{RetryAfter: time.Second, By: limit}}
 }
 
 // NewQueue returns a queue. With an old one, which may be nil, the requests that wait there count
@@ -25,7 +48,10 @@ func NewQueue(w Waiting, old *Queue) *Queue {
 	if w.Max > 0 {
 		bound.Limit = int64(w.Max)
 	}
-	q := &Queue{}
+	q := &Queue{timeout: w.Timeout}
+	if q.timeout <= 0 {
+		q.timeout = defaultTimeout
+	}
 	if old != nil && old.all.SetLimit(bound) == nil {
 		q.all = old.all
 	} else {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/rules"
 	"github.com/weirflow/weir/keyed"
 )
 
@@ -40,16 +41,18 @@ func (e *Engine) unixClock() func() int64 {
 
 // Usage is what a key has used of a limit.
 type Usage struct {
-	Limit   string
-	Key     []string // its parts; nil for a key that is kept as a hash, as it is long
-	Plan    string
-	Of      int64 // what the limit allows
-	Used    int64
-	Left    int64
-	Reset   time.Duration // until all of it is back
-	Next    time.Duration // until a request is admitted again; 0 if one is now
-	Shadow  bool
-	Problem error // of a store that did not respond
+	Limit string
+	Key   []string // its parts; nil for a key that is kept as a hash, as it is long
+	Plan  string
+	Of    int64 // what the limit allows
+	Used  int64
+	Left  int64
+	Reset time.Duration // until all of it is back
+	Next  time.Duration // until a request is admitted again; 0 if one is now
+	// the limit does not apply to the plan, and Used is only counted: Of and Left are 0
+	Unlimited bool
+	Shadow    bool
+	Problem   error // of a store that did not respond
 }
 
 // Usage returns what a key has used of each limit whose key has as many parts; of a limit that does
@@ -68,7 +71,9 @@ func (e *Engine) Usage(ctx context.Context, limit string, key []string, plan str
 		u := Usage{Limit: l.Name, Key: x.Key, Plan: cmp.Or(plan, e.planOf(l, x.Key)), Shadow: l.Shadow}
 		of := l.of(u.Plan)
 		if of.unlimited {
-			continue
+			if of = of.uncharged; of == nil {
+				continue
+			}
 		}
 		var d weir.Decision
 		switch {
@@ -98,6 +103,9 @@ func (e *Engine) planOf(l *limit, key []string) string {
 func (u *Usage) fill(d weir.Decision) {
 	u.Of, u.Left, u.Reset, u.Next = d.Limit, d.Remaining, d.ResetAfter, d.RetryAfter
 	u.Used = max(d.Limit-d.Remaining, 0)
+	if d.Limit >= rules.NoBound {
+		u.Unlimited, u.Of, u.Left = true, 0, 0
+	}
 }
 
 // peekStore is Peek for a limit in a store.
@@ -231,11 +239,36 @@ func (e *Engine) ReadSnapshot(data []byte) (restored int, err error) {
 				of = nil // of another version of weir
 			}
 		}
-		if l != nil && of != nil && l.table.Restore(string(line.Key), keyed.Saved{Limit: of, State: line.Words}) == nil {
+		if l != nil && of != nil && l.table.RestoreBy(l.savedBy(of), string(line.Key), keyed.Saved{Limit: of, State: line.Words}) == nil {
 			restored++
 		}
 	}
 	return restored, nil
+}
+
+// savedBy returns the parameters of the plan that a state was saved under; nil for those of the limit. If
+// that plan's parameters have changed meanwhile, it returns the largest ones. Under smaller ones than the
+// state was saved under, what was used beyond them would be lost.
+func (l *limit) savedBy(saved weir.Limit) (by *keyed.Parameters) {
+	most, _ := capacityOf(l.Limit.Limit)
+	if was, _ := capacityOf(saved); was <= most {
+		return nil
+	}
+	for _, p := range l.plans {
+		if p.uncharged != nil {
+			p = p.uncharged
+		}
+		if p.parameters == nil {
+			continue
+		}
+		if weir.Equal(saved, p.Limit.Limit) {
+			return p.parameters
+		}
+		if size, _ := capacityOf(p.Limit.Limit); size > most {
+			most, by = size, p.parameters
+		}
+	}
+	return by
 }
 
 // checkSnapshot checks a snapshot, and returns its lines between the head and the sum.

@@ -128,6 +128,36 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
+// TestSnapshotOfPlans: what a customer of a plan has used beyond the limit's own parameters is used after a
+// restart, also if the plan's parameters have changed.
+func TestSnapshotOfPlans(t *testing.T) {
+	c := new(weirtest.Clock)
+	c.Set(time.Date(2030, 5, 10, 12, 0, 0, 0, time.UTC).UnixNano())
+	p := quotas()
+	p.Limits, p.Routes[0].Limits = p.Limits[:1], []string{"monthly"}
+	e := onClock(t, p, c)
+	for range 80 {
+		e.Decide(request("/", "X-Api-Key", "k-pro"))
+	}
+	var b bytes.Buffer
+	if _, err := e.WriteSnapshot(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, limit := range []int64{100, 150} {
+		p.Limits[0].Plans = []policy.PlanLimit{{Plan: "pro", Limit: weir.FixedWindow{Limit: limit, Align: "month:Europe/Berlin"}}}
+		next := onClock(t, p, c)
+		if _, err := next.ReadSnapshot(b.Bytes()); err != nil {
+			t.Fatal(err)
+		}
+		if got := left(t, next, "acme", "pro")["monthly"]; got != limit-80 {
+			t.Errorf("%d left of %d after 80", got, limit)
+		}
+		if n := int64(admitted(next, 200, request("/", "X-Api-Key", "k-pro"))); n != limit-80 {
+			t.Errorf("%d admitted of %d after 80", n, limit)
+		}
+	}
+}
+
 // TestSnapshotOfAnotherPolicy: a limit whose parameters have changed keeps what was used; one that
 // counts by another key, or is gone, begins unused.
 func TestSnapshotOfAnotherPolicy(t *testing.T) {

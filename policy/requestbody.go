@@ -19,6 +19,7 @@ type requestBody struct {
 	names  []string
 	fields []jsonscan.Field // one for each name
 	size   int64            // in bytes; below 0: more than was read
+	logged bool             // only these fields are known, from a log
 }
 
 // field returns a field of the body. A request without a body has none.
@@ -54,6 +55,8 @@ func (r *request) bodySize() (size int64, known bool) {
 	switch {
 	case r.Length >= 0:
 		return r.Length, true
+	case r.body != nil && r.body.logged:
+		return 0, false
 	case r.body != nil && r.body.size >= 0:
 		return r.body.size, true
 	case r.body != nil:
@@ -123,8 +126,8 @@ type BodyMemory interface {
 }
 
 // ReadBody reads the body of a request, if the limits of its route depend on it, up to MaxBodyRead.
-// It replaces r.Body by one that has the same bytes. Call it after Identify and before DecideMatch;
-// without it, no field of a body is there. The error is ErrBodyMemory, or that of the body.
+// It replaces r.Body by one that has the same bytes. Call it after Identify and RefuseUnread, and before
+// DecideMatch; without it, no field of a body is there. The error is ErrBodyMemory, or that of the body.
 //
 // Memory is reserved as bytes come, and released as the new body is read. free releases the rest:
 // call it once the request has ended. memory may be nil for no bound.
@@ -151,6 +154,17 @@ func (m *Match) ReadBody(r *http.Request, memory BodyMemory) (free func(), err e
 	}
 	b.read(of, kept.parts, whole)
 	return kept.free, nil
+}
+
+// LoggedBody is ReadBody for a request of which only a log is left: text is a JSON object with the
+// fields of its body that the log has.
+func (m *Match) LoggedBody(text []byte) {
+	if m.fields == nil || len(text) == 0 {
+		return
+	}
+	b := &requestBody{names: m.fields.names, size: int64(len(text)), logged: true}
+	b.read(m.fields, [][]byte{text}, true)
+	m.request.body = b
 }
 
 // read reads the fields of a body.

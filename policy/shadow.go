@@ -23,21 +23,41 @@ func newShadows() *shadows { return &shadows{slots: make(chan struct{}, maxShado
 
 // evaluate lets a shadow limit decide, and counts the decision.
 func (s *shadows) evaluate(l *limit, key string, cost int64) {
-	s.run(l, func() { l.decide(key, cost) })
+	s.run(l, func() {
+		c := l.shadowCharge(key, cost)
+		l.decide(&c)
+	})
 }
 
-// run runs a function of a shadow limit that calls its store, in the background.
-func (s *shadows) run(l *limit, f func()) {
+// reserve is evaluate for a cost that is settled later, by the function that it returns.
+func (s *shadows) reserve(l *limit, key string, cost int64) (settle func(actual int64)) {
+	charged := make(chan weir.Charge, 1)
+	runs := s.run(l, func() {
+		c := l.shadowCharge(key, cost)
+		c.Keep, c.Estimate = true, true
+		l.decide(&c)
+		charged <- c
+	})
+	if !runs {
+		return func(int64) {}
+	}
+	return func(actual int64) { s.afterwards(func() { l.settleShadow(<-charged, actual) }) }
+}
+
+// run runs a function of a shadow limit that calls its store, in the background. It reports false for one
+// that is skipped.
+func (s *shadows) run(l *limit, f func()) bool {
 	select {
 	case s.slots <- struct{}{}:
 	default:
 		l.counts.missed.Add(1)
-		return
+		return false
 	}
 	go func() {
 		defer func() { <-s.slots }()
 		f()
 	}()
+	return true
 }
 
 // afterwards runs a function that calls a store.
@@ -53,22 +73,44 @@ func (s *shadows) afterwards(f func()) {
 	}
 }
 
-// decide evaluates a shadow limit in its store.
-func (l *limit) decide(key string, cost int64) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	batch := []weir.Charge{{Name: l.state, Key: key, Limit: l.Limit.Limit, Plan: l.plan, Cost: cost}}
+// shadowCharge returns the charge of a shadow limit in a store.
+func (l *limit) shadowCharge(key string, cost int64) weir.Charge {
+	c := weir.Charge{Name: l.state, Key: key, Limit: l.Limit.Limit, Plan: l.plan, Cost: cost}
 	// the request would have waited; it does not really wait, so its charge is made ahead of time
 	if l.queues() {
-		batch[0].Op, batch[0].Within = weir.OpReserve, -1
+		c.Op, c.Within = weir.OpReserve, -1
 	}
-	out := make([]weir.Decision, 1)
-	if err := l.store.Do(ctx, batch, out); err != nil {
+	return c
+}
+
+// decide evaluates a shadow limit in its store, and counts the decision. That is zero if the store has made
+// none. The charge gets the store's receipt.
+func (l *limit) decide(c *weir.Charge) (d weir.Decision) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	batch, out := []weir.Charge{*c}, make([]weir.Decision, 1)
+	err := l.store.Do(ctx, batch, out)
+	*c = batch[0] // after an error, too: it may have been carried out
+	if err != nil {
 		l.counts.failed.Add(1)
+		return d
+	}
+	l.counts.add(out[0], c.Delay)
+	l.counts.sources[out[0].Source].Add(1)
+	return out[0]
+}
+
+// settleShadow replaces the cost of a shadow limit's charge in its store.
+func (l *limit) settleShadow(c weir.Charge, actual int64) {
+	if nothingToSettle(&c, actual) {
 		return
 	}
-	l.counts.add(out[0], batch[0].Delay)
-	l.counts.sources[out[0].Source].Add(1)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	batch := []weir.Charge{settlementOf(&c, actual)}
+	if err := l.store.Do(ctx, batch, make([]weir.Decision, 1)); err != nil {
+		l.counts.lost.Add(1)
+	}
 }
 
 // close waits for calls in flight, and prevents new ones.

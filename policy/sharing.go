@@ -54,6 +54,8 @@ type sharing struct {
 	wait    time.Duration // how long until the request may go on, from the time of the decision
 	decided int64
 	e       *Engine
+
+	settling settlement // zero: each charge is settled in one attempt
 }
 
 // patience is how long a store has for calls that no request waits for: to give back a charge, and
@@ -99,7 +101,7 @@ func (v *Verdict) chargeStores(ctx context.Context, e *Engine, r *route) {
 	at := r.memory
 	for i := range r.stages {
 		s := &r.stages[i]
-		keep := v.Outcome == Delay || i+1 < len(r.stages) || len(r.places) > 0
+		keep := v.keeps || v.Outcome == Delay || i+1 < len(r.stages) || len(r.places) > 0
 		if !v.chargeStage(ctx, s, at, keep) {
 			v.giveBack(ctx)
 			// read the decisions without this charge; stores return them when a charge is given
@@ -162,7 +164,7 @@ func (v *Verdict) batch(s *stage, at int, keep bool) (batch []weir.Charge, place
 			continue
 		}
 		open := v.open != nil && v.open[i] != openNot
-		q := weir.Charge{Name: l.state, Key: c.Key, Limit: l.Limit.Limit, Plan: l.plan, Cost: c.Cost, Keep: keep || open}
+		q := weir.Charge{Name: l.state, Key: c.Key, Limit: l.Limit.Limit, Plan: l.plan, Cost: c.Cost, Keep: keep || open, Estimate: open || v.estimates}
 		if open && q.Cost == 0 {
 			q.Cost = 1 // for a cost of 0, a store returns no receipt, which settling needs later
 		}
@@ -185,31 +187,44 @@ func (v *Verdict) fallBack(ctx context.Context, err error, batch []weir.Charge, 
 		v.Outcome, v.Delay = Left, 0
 		return false
 	}
-	wrong := func(err error) bool { return errors.Is(err, weir.ErrCharge) || errors.Is(err, weir.ErrCost) }
-	refuse := func(i int, by weir.Source) bool {
-		v.charges[i].Decision = weir.Decision{RetryAfter: weir.Never, By: v.evaluated[i].Name, Source: by}
-		v.deny(v.evaluated[i], v.charges[i].Key, v.charges[i].Decision)
+	refuse := func(i int, d weir.Decision) bool {
+		v.charges[i].Decision = d
+		v.deny(v.evaluated[i], v.charges[i].Key, d)
 		v.Delay = 0
 		return false
 	}
-	if wrong(err) { // a charge that is invalid must not bypass the limit
-		for k, i := range places {
-			if wrong(batch[k].Err) {
-				return refuse(i, weir.SourceStore)
-			}
-		}
-		return refuse(places[0], weir.SourceStore)
+	if isOfCharge(err) {
+		i := places[max(slices.IndexFunc(batch, func(c weir.Charge) bool { return isOfCharge(c.Err) }), 0)]
+		return refuse(i, v.evaluated[i].withoutStore(err))
 	}
 	for _, i := range places {
 		v.evaluated[i].counts.failed.Add(1)
 	}
 	for _, i := range places {
-		if v.evaluated[i].onFailure != "allow" {
-			return refuse(i, weir.SourceDeny)
+		d := v.evaluated[i].withoutStore(err)
+		if !d.Allowed {
+			return refuse(i, d)
 		}
-		v.charges[i].Decision = weir.Decision{Allowed: true, By: v.evaluated[i].Name, Source: weir.SourceAllow}
+		v.charges[i].Decision = d
 	}
 	return true
+}
+
+// isOfCharge reports whether an error of a store is about a charge, and not about the store.
+func isOfCharge(err error) bool {
+	return errors.Is(err, weir.ErrCharge) || errors.Is(err, weir.ErrCost)
+}
+
+// withoutStore returns the decision of a limit whose store did not decide, for the error of the store.
+// A charge that no store can carry out is refused: it must not bypass the limit.
+func (l *limit) withoutStore(err error) weir.Decision {
+	switch {
+	case isOfCharge(err):
+		return weir.Decision{RetryAfter: weir.Never, By: l.Name, Source: weir.SourceStore}
+	case l.onFailure == "allow":
+		return weir.Decision{Allowed: true, By: l.Name, Source: weir.SourceAllow}
+	}
+	return weir.Decision{RetryAfter: weir.Never, By: l.Name, Source: weir.SourceDeny}
 }
 
 // longer compares two waits. Never is the longest.
@@ -235,19 +250,22 @@ func (v *Verdict) giveBack(ctx context.Context) {
 		_ = v.charges[i].Cancel() // a charge that was not kept stays: see Cancel
 	}
 	v.endShadows()
-	v.settleStores(ctx, func(int) (int64, bool) { return 0, true })
+	_ = v.settleStores(ctx, func(int) (int64, bool) { return 0, true }) // what a store cannot give back is counted, and stays charged
 }
 
 // settleStores replaces the costs of charges in stores, once for each charge, with one call per
-// store. It continues after the context has ended.
-func (v *Verdict) settleStores(ctx context.Context, actual func(i int) (cost int64, ok bool)) {
+// store. It continues after the context has ended. The error is that of Answer.Settle.
+func (v *Verdict) settleStores(ctx context.Context, actual func(i int) (cost int64, ok bool)) (failed error) {
 	if v.shared == nil {
-		return
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	for i := range v.shared.charges {
 		l := v.evaluated[v.shared.first+i]
+		if slices.ContainsFunc(v.evaluated[v.shared.first:v.shared.first+i], func(before *limit) bool { return before.Store == l.Store }) {
+			continue // settled with that one
+		}
 		var batch []weir.Charge
 		var places []int
 		for j := v.shared.first + i; j < len(v.evaluated); j++ {
@@ -256,27 +274,38 @@ func (v *Verdict) settleStores(ctx context.Context, actual func(i int) (cost int
 			if !ok || c.Receipt == "" || v.evaluated[j].Store != l.Store {
 				continue
 			}
-			batch = append(batch, weir.Charge{Name: c.Name, Key: c.Key, Limit: c.Limit, Plan: c.Plan, Op: weir.OpSettle, Cost: cost, Receipt: c.Receipt})
-			places = append(places, j)
-			c.Receipt = ""
+			q := settlementOf(c, cost)
+			v.shared.settling.sign(&q, j)
+			batch, places = append(batch, q), append(places, j)
 		}
 		if len(batch) > 0 {
-			v.settleStore(ctx, l.store, batch, places)
+			failed = worse(failed, v.settleStore(ctx, l.store, batch, places))
 		}
 	}
+	return failed
 }
 
 // settleStore is settleStores for one store.
-func (v *Verdict) settleStore(ctx context.Context, s weir.Store, batch []weir.Charge, places []int) {
+func (v *Verdict) settleStore(ctx context.Context, s weir.Store, batch []weir.Charge, places []int) (failed error) {
 	out := make([]weir.Decision, len(batch))
 	err := s.Do(ctx, batch, out)
-	told := slices.ContainsFunc(batch, func(c weir.Charge) bool { return c.Err != nil })
+	byCharge := slices.ContainsFunc(batch, func(c weir.Charge) bool { return c.Err != nil })
 	for k, i := range places {
-		if err != nil && (!told || batch[k].Err != nil) { // else it is about other charges
+		if err != nil && (!byCharge || batch[k].Err != nil) { // else it is about other charges
+			e := err
+			if byCharge {
+				e = batch[k].Err
+			}
+			e = unsettled(e)
+			if failed = worse(failed, e); v.shared.settling.isOpen(e) {
+				continue
+			}
 			v.evaluated[i].counts.lost.Add(1)
-			continue
+		} else {
+			out[k].By = v.evaluated[i].Name
+			v.charges[i].Decision = out[k]
 		}
-		out[k].By = v.evaluated[i].Name
-		v.charges[i].Decision = out[k]
+		v.shared.charges[i-v.shared.first].Receipt = ""
 	}
+	return failed
 }

@@ -23,14 +23,8 @@ func (v *Verdict) decideStored(ctx context.Context, e *Engine, r *request) bool 
 	}
 	var buf [maxKey]byte
 	key, cost, q := l.keyAndCost(buf[:0], r)
-	switch q {
-	case charged:
-	case skipped, exempt:
-		l.countExempt(q)
-		v.evaluated = nil
-		return true
-	default:
-		v.settle(l, key, q, r)
+	if q != charged {
+		v.withoutCharge(l, key, q, r)
 		return true
 	}
 	s, _ := e.singles.Get().(*single)

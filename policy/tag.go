@@ -94,7 +94,7 @@ func (l *limit) keyInStore(key []byte, r *request) string {
 	if l.tag == noPart || len(key) == 0 || key[0] != hashed {
 		return string(key)
 	}
-	value, _, _ := l.parts[l.tag].value(r)
+	value, _, _ := l.value(l.tag, r)
 	return string(key) + boundTag(value)
 }
 

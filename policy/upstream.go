@@ -56,6 +56,7 @@ type Timeouts struct {
 	// from the end of the request to the header of the response; default: 60 s
 	Response time.Duration
 	Idle     time.Duration // without a byte of a body in either direction; default: 5 minutes
+	Upgraded time.Duration // of a WebSocket, without a byte in either direction; default: 1 hour
 }
 
 // Retries say how often a request is sent to another target. Only idempotent requests are retried,
@@ -79,10 +80,14 @@ type Health struct {
 	AllDown  string        // while all targets are down: "try" or "refuse"; default: try
 }
 
-// Waiting bounds how many requests of a route wait in queues.
+// Waiting bounds how many requests of a route wait in queues, and for how long.
 type Waiting struct {
 	Max       int // of all clients; default: 10000
 	PerClient int // of one client address; 0 is no bound besides Max
+
+	// Timeout is how long a request waits for places of Concurrency limits, after which it is refused;
+	// default: 5 minutes. Queues of limits with a rate have a bound of their own.
+	Timeout time.Duration
 }
 
 // All returns the targets of an upstream, with their weights.
@@ -271,6 +276,9 @@ func (c *checker) waiting(w Waiting, at string) {
 		if v.n < 0 || v.n > math.MaxInt32 {
 			c.wrong(fmt.Sprintf("%d is not a number of requests", v.n), "write at least 1, or take it out", "routes", at, "waiting", v.name)
 		}
+	}
+	if w.Timeout < 0 {
+		c.wrong(fmt.Sprintf("%v is not a time to wait", w.Timeout), "write one like 5m, or take it out", "routes", at, "waiting", "timeout")
 	}
 	if w.Max > 0 && w.PerClient > w.Max {
 		c.wrong(fmt.Sprintf("one client may hold %d, and all together %d", w.PerClient, w.Max), "lower per_client", "routes", at, "waiting", "per_client")

@@ -11,7 +11,8 @@ import (
 
 // Warnings is where Warnings are sent, besides metrics and clients.
 type Warnings struct {
-	Webhook string // a URL that gets a POST with each; empty for none
+	Webhook    string // a URL that gets a POST with each; empty for none
+	SecretFile string // holds the secret that the calls are signed with; empty: they are not signed
 }
 
 // A Warning says that a key has used as much of a limit as the limit's WarnAt.
@@ -91,6 +92,9 @@ func (c *checker) warnings(l *Limit) {
 
 // webhook checks the URL that gets warnings.
 func (c *checker) webhook() {
+	if c.Warnings.Webhook == "" && c.Warnings.SecretFile != "" {
+		c.wrong("there is a secret_file, and no webhook that it would sign", "webhook: https://hooks.example/weir", "warnings", "secret_file")
+	}
 	if w := c.Warnings.Webhook; w != "" {
 		if u, err := url.Parse(w); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 			c.wrong("the webhook is not an http or https URL", "webhook: https://hooks.example/weir", "warnings", "webhook")

@@ -28,8 +28,18 @@ func (e *Engine) Match(req Request) Match {
 	return m
 }
 
+// MatchRoute is Match for a request whose route is known, whatever its match is: a program with a
+// router of its own has found it.
+func (e *Engine) MatchRoute(route int, req Request) Match {
+	m := Match{Route: route, request: request{Request: req}}
+	m.request.pattern, m.request.php = &e.routes[route].pattern, e.policy.Routes[route].Parameters == ParametersPHP
+	m.fields = e.routes[route].body
+	return m
+}
+
 // Identify looks up the customer of a request, and reports false if DecideMatch will refuse the request
-// as UnknownCustomer. Call it before ReadBody: nothing is kept for requests that are refused.
+// as UnknownCustomer or UnverifiedCustomer. Call it before RefuseUnread and ReadBody: nothing is kept for requests that are
+// refused.
 func (e *Engine) Identify(ctx context.Context, m *Match) bool {
 	if m.Route < 0 || m.Ambiguous {
 		return true
@@ -60,5 +70,5 @@ func (e *Engine) DecideMatch(ctx context.Context, m *Match) Verdict {
 	if m.Ambiguous {
 		return Verdict{Outcome: Invalid, Route: m.Route, Decision: weir.Decision{RetryAfter: weir.Never}}
 	}
-	return e.decide(ctx, &m.request, m.Route)
+	return e.decide(ctx, &m.request, &e.routes[m.Route], m.Route)
 }

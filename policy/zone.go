@@ -141,13 +141,13 @@ func ownNames(d *weir.Decision, limits []*limit, charges []keyed.Charge[string])
 
 // dryRun evaluates the shadow limits of zones, and charges their zones: all zones of the route or
 // none, as enforced limits would. It refuses and delays nothing.
-func (v *Verdict) dryRun(r *request, route *route) {
+func (v *Verdict) dryRun(e *Engine, r *request, route *route) {
 	charges := make([]keyed.Charge[string], len(route.dry))
 	for i, l := range route.dry {
 		var buf [maxKey]byte
 		key, cost, q := l.keyAndCost(buf[:0], r)
 		if charges[i].Skip = q != charged; q == charged {
-			charges[i].Key, charges[i].Cost, charges[i].Spare = string(key), cost, l.spare
+			charges[i].Key, charges[i].Cost, charges[i].Spare, charges[i].Keep = string(key), cost, l.spare, v.estimates
 		} else if l.countExempt(q); q == missing {
 			l.counts.limited.Add(1)
 		}
@@ -159,6 +159,7 @@ func (v *Verdict) dryRun(r *request, route *route) {
 		c := &charges[i]
 		switch held := l.fixedDelay(c.Decision, c.Cost); {
 		case c.Skip:
+			continue
 		case !d.Allowed && l.Name == d.By:
 			l.counts.limited.Add(1)
 			v.note(l, c.Decision, c.Cost, 0)
@@ -166,7 +167,12 @@ func (v *Verdict) dryRun(r *request, route *route) {
 			if l.counts.add(c.Decision, held); held > delay {
 				longest, delay = i, held
 			}
+			if v.estimates {
+				settle := func(cost int64) { _ = c.Settle(cost) } // it is kept
+				v.noteShadowCharge(e, shadowCharge{l: l, estimate: c.Cost, settle: settle, cancel: func() { settle(0) }}, nil, r)
+			}
 		}
+		r.noteShadow(l, c.Decision)
 	}
 	if longest >= 0 {
 		v.note(route.dry[longest], charges[longest].Decision, charges[longest].Cost, delay)

@@ -158,9 +158,9 @@ func (g *gate) wait(t *rapid.T, e *entry) entered {
 	}
 }
 
-// told checks RetryAfter by letting time pass without other calls: after it there is a place, and
+// checkRetryAfter checks RetryAfter by letting time pass without other calls: after it there is a place, and
 // Never is returned only if no place becomes free by itself.
-func (g *gate) told(t *rapid.T, cost int64, d weir.Decision) {
+func (g *gate) checkRetryAfter(t *rapid.T, cost int64, d weir.Decision) {
 	m := g.m
 	want := weir.Decision{Allowed: m.fits(cost), Limit: m.limit.Limit}
 	if len(m.queue) == 0 {
@@ -201,7 +201,7 @@ func (g *gate) try(t *rapid.T, cost int64) {
 		t.Fatalf("cost %d: %+v", cost, d)
 	}
 	if !d.Allowed || cost == 0 {
-		g.told(t, cost, d)
+		g.checkRetryAfter(t, cost, d)
 		return
 	}
 	if cost > 0 {
@@ -294,7 +294,7 @@ func TestConcurrencyIsItsModel(t *testing.T) {
 			"peek": func(t *rapid.T) {
 				g.m.at(g.clock.Now())
 				cost := g.cost(t)
-				g.told(t, cost, g.l.Peek(cost))
+				g.checkRetryAfter(t, cost, g.l.Peek(cost))
 			},
 			"done": func(t *rapid.T) {
 				e, o := g.any(t, false), rapid.SampledFrom([]weir.Outcome{weir.OK, weir.OK, weir.Ignore, weir.Dropped}).Draw(t, "outcome")

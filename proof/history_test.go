@@ -32,7 +32,7 @@ type run struct {
 	from, to int
 }
 
-// over returns an interval between clock readings in which more ran than the bound of SEMANTICS, or
+// over returns an interval between clock readings in which more ran than the bound of docs/guarantees.md, or
 // "". Reserved work goes on up to one clock unit after its exact time, and a queue whose turns are
 // noticed late makes up for some of the delay: slack is by how many units that may shorten an
 // interval.

@@ -170,7 +170,7 @@ func eachKeyHasItsOwn(t *testing.T, names []string, least, most, calls int) {
 			now := w.clock.Now()
 			key := rapid.SampledFrom(names).Draw(t, "key")
 			c := call{now: now, verb: rapid.SampledFrom([]verb{take, take, peek, reserve, settle}).Draw(t, "verb"), cost: from.cost(t), within: -1}
-			told := fmt.Sprintf("call %d, %s: %v", i, key, c)
+			step := fmt.Sprintf("call %d, %s: %v", i, key, c)
 			if c.verb == settle {
 				if len(reserved) > 0 {
 					o := reserved[rapid.IntRange(0, len(reserved)-1).Draw(t, "which")]
@@ -201,7 +201,7 @@ func eachKeyHasItsOwn(t *testing.T, names []string, least, most, calls int) {
 					d = r.Decision()
 				}
 				if want := (weir.Decision{Limit: sizeOf(w.limit), RetryAfter: soonest}); d != want {
-					t.Fatalf("%s: there is no room: got %+v, want %+v", told, d, want)
+					t.Fatalf("%s: there is no room: got %+v, want %+v", step, d, want)
 				}
 				from.retry = soonest
 				w.check(t, names, "nobody")
@@ -222,7 +222,7 @@ func eachKeyHasItsOwn(t *testing.T, names []string, least, most, calls int) {
 				}
 			}
 			if got != want {
-				t.Fatalf("%s: got %+v, want %+v", told, got, want)
+				t.Fatalf("%s: got %+v, want %+v", step, got, want)
 			}
 			if m.Touched() {
 				w.models[key] = m

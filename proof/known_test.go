@@ -9,7 +9,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// What is known of each limit: its parameters, its rhythm, and the bound of SEMANTICS on what it
+// What is known of each limit: its parameters, its rhythm, and the bound of docs/guarantees.md on what it
 // admits.
 
 // sizeOf returns the capacity that decisions show.

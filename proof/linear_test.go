@@ -40,7 +40,7 @@ var linearBuckets = []weir.Limit{
 var linearOthers = [][]weir.Limit{
 	{weir.IntervalBucket{Burst: 6, Refill: 2, Every: 3000}, weir.IntervalBucket{Burst: 4, Refill: 3, Every: 3000}},
 	{weir.FixedWindow{Limit: 5, Window: 6000}, weir.FixedWindow{Limit: 3, Window: 4000}},
-	{weir.FixedWindow{Limit: 5, Window: 6000, Align: weir.AlignFirst}, weir.FixedWindow{Limit: 3, Window: 4000, Align: weir.AlignFirst}},
+	{weir.FixedWindow{Limit: 5, Window: 6000, Align: weir.AlignFirst}, weir.FixedWindow{Limit: 3, Window: 4000, Align: weir.AlignFirst}, weir.FixedWindow{Limit: 3, Window: 6000, Align: weir.AlignFirst}},
 	{weir.SlidingWindow{Limit: 6, Window: 8000, Slots: 4, SlotLimit: 3}, weir.SlidingWindow{Limit: 4, Window: 6000, Slots: 3}},
 	{weir.SlidingCounter{Limit: 5, Window: 6000}, weir.SlidingCounter{Limit: 3, Window: 4000}},
 	{weir.SlidingLog{Limit: 5, Window: 6000}, weir.SlidingLog{Limit: 4, Window: 5000, MaxEntries: 2}},
@@ -233,39 +233,23 @@ func calls(clock *sharedClock, s subject, limits []weir.Limit, keys []string, se
 // linear is the state of the reference model within a history. It is immutable: a call returns a
 // new one.
 type linear struct {
-	m        *weirtest.Model
-	versions string         // the limits so far, with the times of the changes
-	ids      map[int]int    // of the reservations that are not settled, by the id of the op
-	marks    map[int]string // the states just before and after each of them, because some refunds use both
-	print    string
+	m     *weirtest.Model
+	ids   map[int]int // of the reservations that are not settled, by the id of the op
+	print string      // identifies the state
 }
 
 func newLinear(l weir.Limit) linear {
 	m := weirtest.NewModel(l, 1)
 	m.Contact(0) // at the limiter's creation
-	return linear{m: m}.printed()
-}
-
-// printed computes the text that identifies the state.
-func (s linear) printed() linear {
-	s.print = fmt.Sprint(s.versions, s.m)
-	ids := make([]int, 0, len(s.ids))
-	for id := range s.ids {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	for _, id := range ids {
-		s.print += fmt.Sprint(" ", id, s.marks[id])
-	}
-	return s
+	return linear{m, nil, textOf(m, nil)}
 }
 
 // at makes a call at its reading, and reports whether the outcome is the recorded one.
 func (s linear) at(o op, seen outcome) (linear, bool) {
 	now := o.reading
-	next := linear{m: s.m.Clone(), versions: s.versions, ids: s.ids, marks: s.marks}
+	next := linear{m: s.m.Clone(), ids: s.ids}
 	if o.verb == reserve || o.verb == settle {
-		next.ids, next.marks = clone(s.ids), clone(s.marks)
+		next.ids = clone(s.ids)
 	}
 	var got outcome
 	switch o.verb {
@@ -276,24 +260,23 @@ func (s linear) at(o op, seen outcome) (linear, bool) {
 	case reserve:
 		var id int
 		if id, got.delay, got.d = next.m.Reserve(now, o.cost, o.within); got.d.Allowed {
-			got.ok, next.ids[o.id], next.marks[o.id] = true, id, fmt.Sprint(s.m, next.m)
+			got.ok, next.ids[o.id] = true, id
 		}
 	case settle:
 		next.m.Settle(now, s.ids[o.id], o.cost)
 		delete(next.ids, o.id)
-		delete(next.marks, o.id)
 	case set:
 		next.m.SetLimit(now, o.limit)
-		next.versions += fmt.Sprint(o.limit, now)
 	}
 	if got != seen {
 		return s, false
 	}
-	return next.printed(), true
+	next.print = textOf(next.m, next.ids)
+	return next, true
 }
 
-func clone[V any](m map[int]V) map[int]V {
-	c := make(map[int]V, len(m)+1)
+func clone(m map[int]int) map[int]int {
+	c := make(map[int]int, len(m)+1)
 	for k, v := range m {
 		c[k] = v
 	}

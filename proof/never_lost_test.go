@@ -150,13 +150,13 @@ func TestRule2ATurnIsNeverLaterThanTold(t *testing.T) {
 						for i := range due {
 							if served[i] || w.waits(i) {
 								if now := w.clock.Now(); !soonest && !served[i] && now > due[i]+early[i] {
-									t.Fatalf("place #%d waits at %d, its turn was told to come at %d", i, now, due[i])
+									t.Fatalf("place #%d waits at %d, its delay ended at %d", i, now, due[i])
 								}
 								continue
 							}
 							served[i] = true
 							if now := w.clock.Now(); name == "alone" && (now < due[i] || now > due[i]+early[i] && !soonest) {
-								t.Fatalf("the turn of place #%d came at %d, it was told to come at %d", i, now, due[i])
+								t.Fatalf("the turn of place #%d came at %d, its delay ended at %d", i, now, due[i])
 							}
 						}
 					}

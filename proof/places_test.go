@@ -7,7 +7,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// places is Concurrency as SEMANTICS defines it, written as plainly as possible: the holders, the
+// places is Concurrency, written as plainly as possible: the holders, the
 // waiters, and the latest reading.
 type places struct {
 	limit weir.Concurrency

@@ -79,11 +79,11 @@ func (s *schedule) run(open func(weir.Limit) world) *history {
 }
 
 func (s *schedule) String() string {
-	told := fmt.Sprintf("%+v", s.limit)
+	text := fmt.Sprintf("%+v", s.limit)
 	for i, c := range s.done {
-		told += fmt.Sprintf("\n%v -> %v", c, answer(c, s.outcomes[i]))
+		text += fmt.Sprintf("\n%v -> %v", c, answer(c, s.outcomes[i]))
 	}
-	return told
+	return text
 }
 
 // smallOver is over for one small limit; of a bucket, tokens come one per clock unit.

@@ -209,10 +209,10 @@ func TestNothingWaitsForTheStep(t *testing.T) {
 				}
 				if retry := d.RetryAfter.Milliseconds(); retry > 0 {
 					if early := v.Clone().Take(s.limit, stepped+retry-1, 1); early.Allowed {
-						t.Errorf("%T%+v: admitted after %d ms, and told to wait for %d", s.limit, s.limit, retry-1, retry)
+						t.Errorf("%T%+v: admitted after %d ms, with a RetryAfter of %d", s.limit, s.limit, retry-1, retry)
 					}
 					if d := v.Take(s.limit, stepped+retry, 1); !d.Allowed {
-						t.Errorf("%T%+v: refused after the %d ms that it was told to wait: %+v", s.limit, s.limit, retry, d)
+						t.Errorf("%T%+v: refused after its RetryAfter of %d ms: %+v", s.limit, s.limit, retry, d)
 					}
 				}
 			}

@@ -27,6 +27,11 @@ func endpoints(listen *policy.Listen) (all []endpoint) {
 			all = append(all, endpoint{"listen." + name, address, []string{"listen", name}})
 		}
 	}
+	for _, e := range listen.Others {
+		if e.RLS.HTTP != "" {
+			all = append(all, endpoint{"listen." + e.Face + ".http", e.RLS.HTTP, []string{"listen", e.Face, "http"}})
+		}
+	}
 	return all
 }
 

@@ -18,6 +18,9 @@ const demoText = `weir serves its demo policy: 5 requests a second for each clie
 
   gateway  http://%s   in front of a demo upstream on http://%s
   admin    http://%s   /healthz /readyz /metrics
+  rls      %s   Envoy rate limit service and ext_authz (gRPC)
+  http     http://%s   POST /v1/take, and /auth for proxies
+  resp     redis://%s   CL.THROTTLE KEY MAX_BURST COUNT PERIOD
 
 Try it:
 

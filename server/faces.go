@@ -9,7 +9,10 @@ import (
 	"github.com/weirflow/weir/server/admin"
 	"github.com/weirflow/weir/server/face"
 	"github.com/weirflow/weir/server/gateway"
+	"github.com/weirflow/weir/server/httpapi"
 	"github.com/weirflow/weir/server/policyfile"
+	"github.com/weirflow/weir/server/resp"
+	"github.com/weirflow/weir/server/rls"
 )
 
 // faces are the faces that this server has. They are opened in this order, and shut down in it too:
@@ -18,6 +21,9 @@ func faces() []face.Kind {
 	return []face.Kind{
 		gateway.Kind(),
 		admin.Kind(),
+		rls.Kind(),
+		resp.Kind(),
+		httpapi.Kind(),
 	}
 }
 
@@ -37,6 +43,9 @@ func Check(file *policyfile.File) []policyfile.Problem {
 // Expired returns the certificates of the gateway that have expired. They are served nevertheless,
 // with an error in the log.
 func Expired(file *policyfile.File) []policyfile.Problem { return gateway.Expired(file) }
+
+// EnvoyRules returns how many rules listen.rls.envoy has; ok is false without it.
+func EnvoyRules(file *policyfile.File) (n int, ok bool) { return rls.CountRules(file) }
 
 // ForServing reports whether a policy file says where to listen.
 func ForServing(file *policyfile.File) bool { return file.Has("listen") }

@@ -135,8 +135,8 @@ func TestPipesInThePolicyFile(t *testing.T) {
 		until(t, "the reload by a signal fails: "+what, func() bool { return failures() > n })
 		for _, call := range []string{"/v1/reload", "/v1/reload?dry_run=1"} {
 			got := a.ask("POST", call, "")
-			wantTold := what == "policy" // its path is in /v1/status, too
-			if told := strings.Contains(got.text, "not a regular file"); got.Status == 200 && call == "/v1/reload" || told != wantTold {
+			wantNamed := what == "policy" // its path is in /v1/status, too
+			if named := strings.Contains(got.text, "not a regular file"); got.Status == 200 && call == "/v1/reload" || named != wantNamed {
 				t.Errorf("%s: %s: %d %s", what, call, got.Status, got.text)
 			}
 		}

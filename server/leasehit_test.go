@@ -88,7 +88,7 @@ func TestLeaseHit(t *testing.T) {
 		for range 10_000 { // demand, so that the next lease is large enough for the rest of the test
 			c.take(t.Context())
 		}
-		for stop := time.Now().Add(10 * time.Second); leased.Stats().Leased < 1<<15 && time.Now().Before(stop); {
+		for stop := time.Now().Add(time.Minute); leased.Stats().Leased < 1<<15 && time.Now().Before(stop); {
 			c.take(t.Context())
 		}
 		far.near = true

@@ -54,7 +54,7 @@ routes: [{ match: /, limits: [monthly, pace], respond: { status: 200 } }]
 		}
 	}
 	for format, want := range map[string]string{
-		"csv":   "limit,key,allowed,used,remaining,reset_at\nmonthly,\"[\"\"red\"\"]\",5,5,0,",
+		"csv":   "limit,key,allowed,used,remaining,reset_at,error\nmonthly,\"[\"\"red\"\"]\",5,5,0,",
 		"jsonl": `{"limit":"monthly","key":["red"],"allowed":5,"used":5,"remaining":0,"reset_at":"`,
 	} {
 		if status, got := fetch(t, "http://"+r.Admin+"/v1/usage/export?format="+format); status != 200 || !strings.HasPrefix(got, want) || strings.Count(got, "red") != 1 {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,7 +24,8 @@ import (
 
 // Options are what Serve is given.
 type Options struct {
-	Path   string          // of the policy file; empty runs the demo
+	Path   string          // of the policy file; empty without Policy runs the demo
+	Policy string          // the text of a policy that comes from no file; only without Path
 	Log    *slog.Logger    // required
 	Out    io.Writer       // where the demo says what to try; nil for nowhere
 	Reload <-chan struct{} // reads the policy again, beside changes of the file; may be nil
@@ -39,6 +41,10 @@ type Options struct {
 	// how often the policy file and the certificates are looked at. Default: 1 s
 	Watch time.Duration
 	Ready func(Addresses) // called once, when everything listens; may be nil
+
+	// Clock replaces the clocks of limits that clients bring (listen.http.client_limits), for tests in
+	// virtual time: nanoseconds of Unix time. default: the real ones
+	Clock func() int64
 
 	demo  string      // the demo's policy on other ports, for tests
 	kinds []face.Kind // in place of faces(), for tests
@@ -139,11 +145,11 @@ func (s *server) start(ctx context.Context) error {
 	for _, left := range s.Sockets.Left() {
 		s.Log.Warn("a socket was handed over that the policy does not listen on: it is closed", "address", left)
 	}
-	if s.Path == "" && s.Out != nil {
-		fmt.Fprintf(s.Out, demoText, addrs.Gateway, addrs.Demo, addrs.Admin, addrs.Gateway)
+	if s.demoUp != nil && s.Out != nil {
+		fmt.Fprintf(s.Out, demoText, addrs.Gateway, addrs.Demo, addrs.Admin, strings.Join(addrs.ByFace["rls"], ", "), strings.Join(addrs.ByFace["http"], ", "), strings.Join(addrs.ByFace["resp"], ", "), addrs.Gateway)
 	}
 	if err := s.Sockets.Ready(); err != nil {
-		s.Log.Warn("the process that started this one could not be told that it serves", "error", err)
+		s.Log.Warn("the process that started this one was not notified that this one is ready", "error", err)
 	}
 	if s.Ready != nil {
 		s.Ready(addrs)
@@ -153,7 +159,10 @@ func (s *server) start(ctx context.Context) error {
 
 // load reads the policy, or makes that of the demo, whose upstream it starts.
 func (s *server) load() (*policyfile.File, error) {
-	if s.Path == "" {
+	switch {
+	case s.Path == "" && s.Policy != "":
+		return policyfile.Parse("(environment)", []byte(s.Policy))
+	case s.Path == "":
 		return s.startDemo()
 	}
 	return policyfile.LoadRegular(s.Path)
@@ -185,7 +194,7 @@ func (s *server) open(ctx context.Context, file *policyfile.File) error {
 			continue
 		}
 		f, err := kind.Open(ctx, face.Host{
-			Policy: s.policy, Log: s.Log, Metrics: metrics, Ready: s.ready.Load,
+			Policy: s.policy, Log: s.Log, Metrics: metrics, Ready: s.ready.Load, Clock: s.Clock,
 			Listen: func(address string) (net.Listener, error) { return s.listen("listen."+kind.Name, address) },
 		})
 		if err != nil {
@@ -202,6 +211,9 @@ func (s *server) listen(what, address string) (net.Listener, error) {
 	if l == nil {
 		var err error
 		if l, err = listen.Open(what, address); err != nil {
+			if s.Path == "" && s.Policy == "" {
+				err = fmt.Errorf("%w; this is the demo: with a policy file (weir serve --config FILE), weir listens where the file says", err)
+			}
 			return nil, err
 		}
 	}
@@ -285,6 +297,9 @@ func (s *server) maintain(ctx context.Context) {
 	}
 }
 
+// leastWait is the time for an update to end where requests have used up the grace.
+const leastWait = time.Second
+
 // awaitMaintenance ends maintain, and reports whether it ended within the grace.
 func (s *server) awaitMaintenance() bool {
 	if s.endMaintenance == nil {
@@ -294,7 +309,7 @@ func (s *server) awaitMaintenance() bool {
 	if s.deadline.IsZero() {
 		s.deadline = time.Now().Add(s.Grace)
 	}
-	timer := time.NewTimer(time.Until(s.deadline))
+	timer := time.NewTimer(max(time.Until(s.deadline), leastWait))
 	defer timer.Stop()
 	select {
 	case <-s.maintained:
@@ -339,7 +354,7 @@ func (s *server) stop() {
 	idle := s.awaitMaintenance()
 	for _, f := range s.faces {
 		if err := f.Close(); err != nil {
-			s.Log.Warn("not closed in order", "face", f.name, "error", err)
+			s.Log.Warn("closing a service failed", "listen", f.name, "error", err)
 		}
 	}
 	if s.demoUp != nil {
@@ -352,7 +367,7 @@ func (s *server) stop() {
 	}
 	if s.policy != nil {
 		if err := s.policy.Close(); err != nil {
-			s.Log.Warn("policy not closed in order", "error", err)
+			s.Log.Warn("closing the policy failed", "error", err)
 		}
 	}
 }

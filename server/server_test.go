@@ -214,7 +214,7 @@ func TestABrokenPolicyChangesNothing(t *testing.T) {
 	write(t, path, strings.Replace(with(5), "gateway: \"127.0.0.1:0\"", "gateway: \"127.0.0.1:1\"", 1))
 	until(t, "noticing another address", failed(3))
 	until(t, "the reason in the log", func() bool { return strings.Contains(r.log.String(), "only with a restart") })
-	write(t, path, strings.Replace(with(5), "listen: {", "listen: { rls: \"127.0.0.1:0\",", 1))
+	write(t, path, strings.Replace(with(5), "listen: {", "listen: { resp: \"127.0.0.1:0\",", 1))
 	until(t, "noticing an address that is not served", failed(4))
 
 	write(t, path, with(5))
@@ -348,6 +348,20 @@ func TestStoppingEndsAfterTheGrace(t *testing.T) {
 	}
 }
 
+// TestDemoPortTaken: the error of a taken port says how to have another one, where no file has addresses.
+func TestDemoPortTaken(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	demo := strings.NewReplacer(":8080", ":0", ":9090", ":0", ":6380", ":0", ":8081", ":0", "127.0.0.1:8082", taken.Addr().String()).Replace(demoPolicy)
+	err = Serve(t.Context(), Options{Out: io.Discard, demo: demo, Log: slog.New(slog.DiscardHandler)})
+	if err == nil || !strings.Contains(err.Error(), "listen.http: cannot listen on "+taken.Addr().String()) || !strings.Contains(err.Error(), "weir serve --config FILE") {
+		t.Error(err)
+	}
+}
+
 func TestDemo(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:9000") // so that the demo upstream takes another port
 	if err == nil {
@@ -359,7 +373,7 @@ func TestDemo(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	r := serve(t, Options{Out: &out, demo: strings.NewReplacer(":8080", ":0", ":9090", ":0").Replace(demoPolicy)})
+	r := serve(t, Options{Out: &out, demo: strings.NewReplacer(":8080", ":0", ":9090", ":0", ":6380", ":0", ":8081", ":0", ":8082", ":0").Replace(demoPolicy)})
 	if !strings.Contains(out.String(), "http://"+r.Gateway+"/; done") || !strings.Contains(out.String(), "http://"+r.Admin+" ") {
 		t.Errorf("%+v\n%s", r.Addresses, out.String())
 	}
@@ -386,8 +400,9 @@ func TestServeRefuses(t *testing.T) {
 	defer taken.Close()
 	for text, want := range map[string]string{
 		`{routes: []}`: "names no address to serve on",
-		`{listen: {gateway: "127.0.0.1:0", rls: "127.0.0.1:0"}}`:                     "listen.rls: this version of weir does not serve it",
-		`{listen: {gateway: "127.0.0.1:0", resp: "127.0.0.1:0"}}`:                    "listen.resp: this version of weir does not serve it",
+		`{listen: {gateway: "127.0.0.1:0", rls: "127.0.0.1:0"}}`:                     "listen.rls has no rules",
+		`{listen: {rls: {address: "0.0.0.0:0", envoy: rules.yaml}}}`:                 "listen.rls: 0.0.0.0:0 is not a loopback address",
+		`{listen: {gateway: "127.0.0.1:0", resp: "0.0.0.0:0"}}`:                      "listen.resp: 0.0.0.0:0 is not a loopback address",
 		`{listen: {gateway: "127.0.0.1:0", admin: "0.0.0.0:9090"}}`:                  "not a loopback address",
 		`{listen: {gateway: "127.0.0.1:0", admin: ":9090"}}`:                         "not a loopback address",
 		`{listen: {gateway: "` + taken.Addr().String() + `"}}`:                       "listen.gateway: cannot listen on " + taken.Addr().String() + ": bind: address already in use: stop what listens there",
@@ -405,5 +420,17 @@ func TestServeRefuses(t *testing.T) {
 	}
 	if err := Serve(t.Context(), Options{Path: "/nowhere.yaml", Log: slog.New(slog.DiscardHandler)}); !os.IsNotExist(err) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestUpdatesEndAfterTheGrace: an update that has ended is not said to be in progress because requests
+// have used up the grace. The policy was left open then.
+func TestUpdatesEndAfterTheGrace(t *testing.T) {
+	s := &server{deadline: time.Now().Add(-time.Minute), maintained: make(chan struct{}), endMaintenance: func() {}}
+	close(s.maintained)
+	for range 100 {
+		if !s.awaitMaintenance() {
+			t.Fatal("an update is said to be in progress")
+		}
 	}
 }

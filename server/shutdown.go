@@ -5,15 +5,18 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/admin"
+	"github.com/weirflow/weir/server/face"
 	"github.com/weirflow/weir/server/handover"
 )
 
 // shutdown stops accepting and lets requests in flight end. Before that, clients that send one
-// request after another are told with a response to go elsewhere: a connection that is closed
-// between two requests may be closed on the second. A process that was replaced waits longer: the
+// request after another are asked, with a response, to close the connection: a connection that is
+// closed between two requests may be closed on the second. A process that was replaced waits longer: the
 // grace goes to clients with upgraded connections, too.
 func (s *server) shutdown(ctx context.Context, replaced bool) error {
 	s.ready.Store(false)
@@ -29,12 +32,8 @@ func (s *server) shutdown(ctx context.Context, replaced bool) error {
 		most = lingerOnRestart
 	}
 	s.linger(ctx, grace, most)
-	inOrder := slices.Clone(s.faces)
-	if s.demoUp != nil {
-		inOrder = append(inOrder, opened{"demo", s.demoUp}) // the gateway needs it to the end
-	}
-	for _, f := range inOrder {
-		if f.Shutdown(grace) != nil {
+	for _, faces := range s.inOrder() {
+		if !shutDown(grace, faces) {
 			return fmt.Errorf("requests were still in flight after %v: they were cut off", s.Grace)
 		}
 		if replaced {
@@ -43,6 +42,36 @@ func (s *server) shutdown(ctx context.Context, replaced bool) error {
 		}
 	}
 	return nil
+}
+
+// inOrder returns the faces in the order in which they shut down, those side by side that need not wait
+// for each other. Operators see the metrics until requests have ended.
+func (s *server) inOrder() [][]face.Face {
+	var services, last []face.Face
+	for _, f := range s.faces {
+		if f.name == admin.Kind().Name {
+			last = append(last, f.Face)
+			continue
+		}
+		services = append(services, f.Face)
+	}
+	if s.demoUp != nil {
+		last = append(last, s.demoUp) // the gateway needs it to the end
+	}
+	return [][]face.Face{services, last}
+}
+
+// shutDown shuts faces down, and reports whether their requests have ended.
+func shutDown(ctx context.Context, faces []face.Face) bool {
+	ended := make(chan bool, len(faces))
+	for _, f := range faces {
+		go func() { ended <- f.Shutdown(ctx) == nil }()
+	}
+	all := true
+	for range faces {
+		all = <-ended && all
+	}
+	return all
 }
 
 // linger waits until clients have left all faces, but at most for a while, and hardly at all where
@@ -87,7 +116,7 @@ func (s *server) restart(ctx context.Context) bool {
 	starting, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err := s.policy.SaveQuotas(); err != nil {
-		s.Log.Error("the counts of quotas are not passed on", "error", err)
+		s.Log.Error("the counts of quotas were not passed on to the new process", "error", err)
 	}
 	pid, err := handover.Start(starting, s.Program, s.sockets)
 	if err != nil {
@@ -100,7 +129,7 @@ func (s *server) restart(ctx context.Context) bool {
 }
 
 // changedSockets says what below listen differs and cannot change while it is served: all but the
-// files of TLS.
+// files of TLS, and what faces read of their own settings.
 func changedSockets(was, now policy.Listen) string {
 	withoutFiles := func(l policy.Listen) policy.Listen {
 		all := make([]policy.Listener, len(l.Gateway))
@@ -111,6 +140,16 @@ func changedSockets(was, now policy.Listen) string {
 			all[i] = one
 		}
 		l.Gateway = all
+		others := make([]policy.Endpoint, len(l.Others))
+		for i, one := range l.Others {
+			others[i] = policy.Endpoint{Face: one.Face, Address: one.Address, RLS: policy.RLS{HTTP: one.RLS.HTTP, MaxKeys: one.RLS.MaxKeys, MaxConnectionAge: one.RLS.MaxConnectionAge},
+				RESP: policy.RESP{MaxKeys: one.RESP.MaxKeys, WhenFull: one.RESP.WhenFull}}
+			if one.TLS != nil {
+				others[i].TLS = &policy.TLS{}
+			}
+		}
+		slices.SortFunc(others, func(a, b policy.Endpoint) int { return strings.Compare(a.Face, b.Face) })
+		l.Others = others
 		return l
 	}
 	was, now = withoutFiles(was), withoutFiles(now)
@@ -121,8 +160,20 @@ func changedSockets(was, now policy.Listen) string {
 		return "listen.bounds"
 	case was.Admin != now.Admin:
 		return "listen.admin"
-	case !reflect.DeepEqual(was, now):
-		return "listen"
+	case !reflect.DeepEqual(was.Others, now.Others):
+		return otherSockets(was, now)
 	}
 	return ""
+}
+
+// otherSockets names the first face besides the gateway and admin that is added, removed or changed.
+func otherSockets(was, now policy.Listen) string {
+	for _, name := range append(was.FaceNames(), now.FaceNames()...) {
+		a, had := was.Endpoint(name)
+		b, has := now.Endpoint(name)
+		if had != has || !reflect.DeepEqual(a, b) {
+			return "listen." + name
+		}
+	}
+	return "listen"
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/big"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -20,6 +19,8 @@ type Entry struct {
 	Host   string // empty if the log does not have it
 	Length int64  // of the request's body; -1 if the log does not have it
 	Header http.Header
+
+	Response Response
 }
 
 // ParseLine parses a line of an access log: in Common or Combined Log Format, or a JSON object. The
@@ -27,19 +28,22 @@ type Entry struct {
 // readable request may be damaged: a line cut off in its User-Agent is still a request. Errors do
 // not repeat the line, because it may contain client data.
 func ParseLine(line string) (Entry, error) {
-	p := parser{headers: true}
+	p := parser{headers: true, responses: true}
 	return p.parse(line)
 }
 
 // A parser parses the lines of a log. The strings of an Entry are substrings of its line.
 type parser struct {
-	headers bool // keep the header fields of the Combined format
-	clock   clockCache
+	headers   bool // keep the header fields of the Combined format
+	responses bool // read what lines say of responses and costs
+	estimate  string
+	cost      string // the fields of JSON lines with estimates and true costs
+	clock     clockCache
 }
 
 func (p *parser) parse(line string) (Entry, error) {
 	if strings.HasPrefix(strings.TrimLeft(line, " \t"), "{") {
-		return parseJSON(line)
+		return p.parseJSON(line)
 	}
 	return p.parseCommon(line)
 }
@@ -97,7 +101,7 @@ func nanoseconds(second int64) (int64, error) {
 // parseCommon reads HOST IDENT USER [TIME] "REQUEST" STATUS BYTES, and "REFERER" "USER-AGENT" where
 // they follow.
 func (p *parser) parseCommon(line string) (e Entry, err error) {
-	e.Length = -1
+	e.Length, e.Response = -1, unknownResponse
 	first := strings.IndexByte(line, ' ')
 	if first <= 0 {
 		return e, errors.New("no first field: want HOST IDENT USER [TIME] and a request")
@@ -121,10 +125,13 @@ func (p *parser) parseCommon(line string) (e Entry, err error) {
 	if len(status) != 3 || twoDigits(status[:2]) < 0 || twoDigits(status[1:]) < 0 {
 		return e, errors.New("no status after the request")
 	}
+	size, rest, _ := strings.Cut(rest, " ")
+	if p.responses {
+		e.Response.common(status, size)
+	}
 	if !p.headers {
 		return e, nil
 	}
-	_, rest, _ = strings.Cut(rest, " ") // bytes of the response
 	referer, rest, ok := quoted(" " + rest)
 	if ok {
 		agent, _, _ := quoted(rest)
@@ -240,118 +247,6 @@ func twoDigits(s string) int {
 		return -1
 	}
 	return tens*10 + ones
-}
-
-// Field names in the JSON logs of nginx, Caddy, Traefik, Apache and others. The first one present
-// counts.
-var (
-	timeNames   = []string{"time", "timestamp", "@timestamp", "ts", "time_iso8601", "time_local", "date", "StartUTC", "msec"}
-	clientNames = []string{"client", "client_ip", "remote_addr", "remote_ip", "clientip", "ip", "remote_host", "ClientHost"}
-	methodNames = []string{"method", "request_method", "RequestMethod", "verb"}
-	targetNames = []string{"target", "uri", "request_uri", "url", "path", "RequestPath"}
-	queryNames  = []string{"query", "args", "query_string"}
-	hostNames   = []string{"host", "http_host", "RequestHost", "server_name", "vhost"}
-	lengthNames = []string{"content_length", "request_length", "bytes_in", "bytes_read"}
-)
-
-// parseJSON parses a line that is a JSON object. Caddy puts most of it into an object "request";
-// others put the request line of the Common format there.
-func parseJSON(line string) (e Entry, err error) {
-	e.Length = -1
-	var outer map[string]any
-	dec := json.NewDecoder(strings.NewReader(line))
-	dec.UseNumber()
-	if err := dec.Decode(&outer); err != nil {
-		return e, errors.New("the line starts like JSON, but is not valid JSON")
-	}
-	if e.Time, err = jsonTime(firstValue(outer, timeNames)); err != nil {
-		return e, err
-	}
-	fields := []map[string]any{outer}
-	switch inner := outer["request"].(type) {
-	case map[string]any:
-		fields = append(fields, inner)
-	case string:
-		if err := e.request(inner); err != nil {
-			return e, err
-		}
-	}
-	e.Header = http.Header{}
-	for _, f := range fields {
-		e.fill(f)
-	}
-	switch {
-	case e.Client == "":
-		return e, fmt.Errorf("no client: want one of %s", strings.Join(clientNames, ", "))
-	case e.Method == "":
-		return e, fmt.Errorf("no method: want one of %s", strings.Join(methodNames, ", "))
-	case e.Target == "":
-		return e, fmt.Errorf("no target: want one of %s", strings.Join(targetNames, ", "))
-	}
-	return e, nil
-}
-
-// fill sets the fields of an Entry that an object has and that are not set yet.
-func (e *Entry) fill(f map[string]any) {
-	set := func(to *string, names []string) {
-		if text, ok := firstValue(f, names).(string); ok && *to == "" {
-			*to = text
-		}
-	}
-	set(&e.Client, clientNames)
-	set(&e.Method, methodNames)
-	set(&e.Host, hostNames)
-	if target, ok := firstValue(f, targetNames).(string); ok && e.Target == "" && target != "" {
-		e.target(target)
-		if query, ok := firstValue(f, queryNames).(string); ok && query != "" && query != "-" && !strings.Contains(e.Target, "?") {
-			e.Target += "?" + strings.TrimPrefix(query, "?")
-		}
-	}
-	if n, ok := wholeNumber(firstValue(f, lengthNames)); ok && e.Length < 0 && n >= 0 {
-		e.Length = n
-	}
-	for name, value := range f {
-		if field, ok := strings.CutPrefix(name, "http_"); ok {
-			if text, ok := value.(string); ok && text != "-" {
-				e.Header.Add(strings.ReplaceAll(field, "_", "-"), text)
-			}
-		}
-	}
-	headers, _ := f["headers"].(map[string]any)
-	for name, value := range headers {
-		switch v := value.(type) {
-		case string:
-			e.Header.Add(name, v)
-		case []any:
-			for _, item := range v {
-				if text, ok := item.(string); ok {
-					e.Header.Add(name, text)
-				}
-			}
-		}
-	}
-}
-
-// firstValue returns the value of the first name that is present.
-func firstValue(f map[string]any, names []string) any {
-	for _, name := range names {
-		if v, ok := f[name]; ok && v != nil && v != "" {
-			return v
-		}
-	}
-	return nil
-}
-
-func wholeNumber(v any) (int64, bool) {
-	switch v := v.(type) {
-	case json.Number:
-		n, err := v.Int64()
-		return n, err == nil
-	case string:
-		n, err := strconv.ParseInt(v, 10, 64)
-		return n, err == nil
-	}
-	return 0, false
 }
 
 // jsonTime parses a time: RFC 3339, the Common format, or a number since 1970 whose size tells its

@@ -24,32 +24,33 @@ func TestParseLine(t *testing.T) {
 	combined := http.Header{"Referer": {"http://a/b"}, "User-Agent": {"Agent/1 (x)"}}
 	for line, want := range map[string]Entry{
 		`host.example - - [01/Aug/1995:06:00:00 +0000] "GET /a/b.gif HTTP/1.0" 200 1713`: {
-			at("1995-08-01T06:00:00Z"), "host.example", "GET", "/a/b.gif", "", -1, nil},
+			at("1995-08-01T06:00:00Z"), "host.example", "GET", "/a/b.gif", "", -1, nil, Response{}},
 		`10.0.0.1 - frank [17/May/2015:12:05:17 -0330] "POST /x?a=b HTTP/1.1" 404 - "http://a/b" "Agent/1 (x)"`: {
-			at("2015-05-17T15:35:17Z"), "10.0.0.1", "POST", "/x?a=b", "", -1, combined},
+			at("2015-05-17T15:35:17Z"), "10.0.0.1", "POST", "/x?a=b", "", -1, combined, Response{}},
 		`10.0.0.1 - - [17/May/2015:12:05:17 +0000] "GET /x HTTP/1.1" 200 5 "http://a/b" "cut off`: {
-			at("2015-05-17T12:05:17Z"), "10.0.0.1", "GET", "/x", "", -1, http.Header{"Referer": {"http://a/b"}, "User-Agent": {"cut off"}}},
+			at("2015-05-17T12:05:17Z"), "10.0.0.1", "GET", "/x", "", -1, http.Header{"Referer": {"http://a/b"}, "User-Agent": {"cut off"}}, Response{}},
 		`::1 - - [29/Feb/2024:23:59:60 +0000] "GET / with spaces HTTP/1.1" 200 5`: {
-			at("2024-03-01T00:00:00Z"), "::1", "GET", "/ with spaces", "", -1, nil},
+			at("2024-03-01T00:00:00Z"), "::1", "GET", "/ with spaces", "", -1, nil, Response{}},
 		`[::1] - some body [01/Jan/2024:00:00:00 +0100] "GET http://shop.example/a?b#c HTTP/1.1" 200 5`: {
-			at("2023-12-31T23:00:00Z"), "[::1]", "GET", "/a?b", "shop.example", -1, nil},
+			at("2023-12-31T23:00:00Z"), "[::1]", "GET", "/a?b", "shop.example", -1, nil, Response{}},
 		`h - - [01/Jan/2024:00:00:00 +0000] "GET /old" 200 5`: {
-			at("2024-01-01T00:00:00Z"), "h", "GET", "/old", "", -1, nil},
+			at("2024-01-01T00:00:00Z"), "h", "GET", "/old", "", -1, nil, Response{}},
 		`h - - [01/Jan/2024:00:00:00 +0000] "GET /a\"b HTTP/1.1" 200 5`: {
-			at("2024-01-01T00:00:00Z"), "h", "GET", `/a\"b`, "", -1, nil},
+			at("2024-01-01T00:00:00Z"), "h", "GET", `/a\"b`, "", -1, nil, Response{}},
 		`{"time":"2024-01-01T00:00:00.5Z","client":"10.0.0.1","method":"GET","path":"/x","query":"a=1","host":"h","headers":{"user-id":"7","x":["1","2"]}}`: {
-			at("2024-01-01T00:00:00.5Z"), "10.0.0.1", "GET", "/x?a=1", "h", -1, http.Header{"User-Id": {"7"}, "X": {"1", "2"}}},
+			at("2024-01-01T00:00:00.5Z"), "10.0.0.1", "GET", "/x?a=1", "h", -1, http.Header{"User-Id": {"7"}, "X": {"1", "2"}}, Response{}},
 		` {"msec":"1704067200.123","remote_addr":"::1","request":"PUT /x HTTP/1.1","http_user_agent":"a","http_referer":"-","request_length":"42","status":200}`: {
-			at("2024-01-01T00:00:00.123Z"), "::1", "PUT", "/x", "", 42, http.Header{"User-Agent": {"a"}}},
+			at("2024-01-01T00:00:00.123Z"), "::1", "PUT", "/x", "", 42, http.Header{"User-Agent": {"a"}}, Response{}},
 		`{"ts":1704067200.1234567,"request":{"remote_ip":"10.0.0.9","method":"GET","host":"h","uri":"/x?y","headers":{"A":["b"]}},"status":200}`: {
-			at("2024-01-01T00:00:00.1234567Z"), "10.0.0.9", "GET", "/x?y", "h", -1, http.Header{"A": {"b"}}},
+			at("2024-01-01T00:00:00.1234567Z"), "10.0.0.9", "GET", "/x?y", "h", -1, http.Header{"A": {"b"}}, Response{}},
 		`{"@timestamp":1704067200123,"clientip":"c","verb":"GET","request_uri":"/"}`: {
-			at("2024-01-01T00:00:00.123Z"), "c", "GET", "/", "", -1, http.Header{}},
+			at("2024-01-01T00:00:00.123Z"), "c", "GET", "/", "", -1, http.Header{}, Response{}},
 		`{"time_local":"01/Jan/2024:00:00:00 +0000","client":"c","method":"GET","url":"https://h:8080/a"}`: {
-			at("2024-01-01T00:00:00Z"), "c", "GET", "/a", "h:8080", -1, http.Header{}},
-		`{"ts":1704067200123456789,"client":"c","method":"GET","url":"/"}`: {1704067200123456789, "c", "GET", "/", "", -1, http.Header{}},
+			at("2024-01-01T00:00:00Z"), "c", "GET", "/a", "h:8080", -1, http.Header{}, Response{}},
+		`{"ts":1704067200123456789,"client":"c","method":"GET","url":"/"}`: {1704067200123456789, "c", "GET", "/", "", -1, http.Header{}, Response{}},
 	} {
 		got, err := ParseLine(line)
+		got.Response = Response{} // TestResponses
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s\ngot  %+v, %v\nwant %+v", line, got, err, want)
 		}
@@ -121,14 +122,14 @@ func FuzzParseLine(f *testing.F) {
 				t.Errorf("%q after %q: %+v, %v; alone %+v", line, before, again, err, e)
 			}
 		}
-		l := layout{fields: slices.Sorted(maps.Keys(e.Header))}
+		l := layout{fields: slices.Sorted(maps.Keys(e.Header)), costs: true}
 		path, query, _ := strings.Cut(e.Target, "?")
-		want := policy.Request{Method: e.Method, Host: e.Host, Path: path, Query: query, Client: policy.ClientKeyOf(e.Client), Length: max(e.Length, 0)}
+		want := policy.Request{Method: e.Method, Host: e.Host, Path: path, Query: query, Client: policy.ClientKeyOf(e.Client), Length: e.Length, Estimate: max(e.Response.Estimate, -1)}
 		if l.headers() {
 			want.Header = e.Header
 		}
-		if n, req := l.read(string(l.append(nil, 300, &e))); n != 300 || !reflect.DeepEqual(req, want) {
-			t.Errorf("%q is kept as %d, %+v, want %+v", line, n, req, want)
+		if n, req, res := l.read(string(l.append(nil, 300, &e))); n != 300 || !reflect.DeepEqual(req, want) || res != e.Response {
+			t.Errorf("%q is kept as %d, %+v, %+v, want %+v, %+v", line, n, req, res, want, e.Response)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/binary"
 	"net/http"
+	"net/netip"
 	"net/textproto"
 	"slices"
 	"strings"
@@ -15,14 +16,24 @@ import (
 //
 // A record has numbers as varints, and strings with their length in front: the line number, the
 // length of the body, client, method, host and target; then for each header field the number of its
-// values, and the values.
+// values, and the values; then the response, if it is needed. Numbers that may be unknown are one
+// higher, so that 0 is -1.
 type layout struct {
 	fields []string // the header fields, in canonical form
+	full   bool     // some key has the client's full address
+	costs  bool     // some limit replaces estimates by true costs: records have a response
 }
 
 // layoutFor returns the layout for a policy.
 func layoutFor(p policy.Policy) (l layout) {
 	for _, limit := range p.Limits {
+		l.costs = l.costs || limit.Costs.IsSet() || slices.ContainsFunc(limit.Key, func(part string) bool { return strings.HasPrefix(part, "body.") })
+		l.full = l.full || slices.Contains(limit.Key, "client.ip/128")
+		for _, term := range limit.Costs.Before {
+			if name, ok := strings.CutPrefix(term.Of, "header."); ok {
+				l.fields = append(l.fields, textproto.CanonicalMIMEHeaderKey(name))
+			}
+		}
 		for _, source := range append([]string{limit.Cost}, limit.Key...) {
 			switch where, name, _ := strings.Cut(source, "."); where {
 			case "header":
@@ -43,8 +54,12 @@ func (l layout) headers() bool { return len(l.fields) > 0 }
 // append appends the record of a request in a line.
 func (l layout) append(b []byte, line int64, e *Entry) []byte {
 	b = binary.AppendUvarint(b, uint64(line))
-	b = binary.AppendUvarint(b, uint64(max(e.Length, 0)))
-	b = appendText(b, policy.ClientKeyOf(e.Client))
+	b = binary.AppendUvarint(b, uint64(max(e.Length, -1)+1))
+	if l.full {
+		b = appendText(b, e.Client)
+	} else {
+		b = appendText(b, policy.ClientKeyOf(e.Client))
+	}
 	b = appendText(b, e.Method)
 	b = appendText(b, e.Host)
 	b = appendText(b, e.Target)
@@ -55,7 +70,39 @@ func (l layout) append(b []byte, line int64, e *Entry) []byte {
 			b = appendText(b, v)
 		}
 	}
+	if l.costs {
+		b = e.Response.append(b)
+	}
 	return b
+}
+
+// numbers returns the numbers of a response, each of them at least -1.
+func (r *Response) numbers() [10]*int64 {
+	return [...]*int64{
+		&r.Estimate, &r.Cost, &r.Prompt, &r.Cached, &r.Written, &r.Completion, &r.Total, &r.Bytes,
+		(*int64)(&r.Duration), (*int64)(&r.Upstream),
+	}
+}
+
+// append appends a response to a record.
+func (r *Response) append(b []byte) []byte {
+	for _, n := range r.numbers() {
+		b = binary.AppendUvarint(b, uint64(*n+1))
+	}
+	b = binary.AppendUvarint(b, uint64(r.Status))
+	return appendText(b, r.Body)
+}
+
+// cut cuts a response off a record.
+func (r *Response) cut(s string) (rest string) {
+	for _, n := range r.numbers() {
+		*n, s = cutNumber(s)
+		*n--
+	}
+	status, s := cutNumber(s)
+	r.Status = int(status)
+	r.Body, rest = cutText(s)
+	return rest
 }
 
 func appendText(b []byte, text string) []byte {
@@ -64,18 +111,22 @@ func appendText(b []byte, text string) []byte {
 }
 
 // read decodes a record of append. The strings are substrings of the record.
-func (l layout) read(record string) (line int64, req policy.Request) {
+func (l layout) read(record string) (line int64, req policy.Request, res Response) {
 	line, rest := cutNumber(record)
 	req.Length, rest = cutNumber(rest)
+	req.Length--
 	req.Client, rest = cutText(rest)
+	if l.full {
+		req.Addr, _ = netip.ParseAddr(req.Client) // other texts are keys as they are
+		req.Client = policy.ClientKeyOf(req.Client)
+	}
 	req.Method, rest = cutText(rest)
 	req.Host, rest = cutText(rest)
 	target, rest := cutText(rest)
 	req.Path, req.Query, _ = strings.Cut(target, "?")
-	if !l.headers() {
-		return line, req
+	if l.headers() {
+		req.Header = http.Header{}
 	}
-	req.Header = http.Header{}
 	for _, name := range l.fields {
 		var n int64
 		for n, rest = cutNumber(rest); n > 0; n-- {
@@ -84,7 +135,11 @@ func (l layout) read(record string) (line int64, req policy.Request) {
 			req.Header[name] = append(req.Header[name], value)
 		}
 	}
-	return line, req
+	if l.costs {
+		res.cut(rest)
+		req.Estimate = res.Estimate
+	}
+	return line, req, res
 }
 
 // cutNumber cuts off a varint. It does not check it, because append wrote it.

@@ -31,6 +31,12 @@ type Options struct {
 	// refused or delayed, or "-".
 	Decisions io.Writer
 
+	// EstimateField and CostField are the fields of JSON lines with what a request was estimated to
+	// cost, and what it did cost. Fields of objects are written with dots. default: estimated_cost and
+	// actual_cost
+	EstimateField string
+	CostField     string
+
 	// Progress, if not nil, is called now and then with the numbers of requests read and decided so
 	// far.
 	Progress func(read, decided int64)
@@ -99,6 +105,7 @@ type replay struct {
 	decisions *sorter // only if the log was out of order
 	out       *bufio.Writer
 	line      int64  // lines read so far
+	last      int64  // when the last response ends
 	scratch   []byte // for encoding a record or a decision
 }
 
@@ -124,7 +131,7 @@ func (r *replay) readInput(in Input) error {
 		src = z
 	}
 	lines := newLineReader(src, r.MaxLine)
-	p := parser{headers: r.layout.headers()}
+	p := parser{headers: r.layout.headers(), responses: r.layout.costs, estimate: r.EstimateField, cost: r.CostField}
 	for {
 		text, tooLong, err := lines.next()
 		if err == io.EOF {
@@ -186,15 +193,15 @@ func (r *replay) decide() error {
 		return err
 	}
 	r.progress(decided)
+	r.clock.Set(max(r.clock.Now(), r.last))
 	return r.finish()
 }
 
 // decideOne decides one request.
 func (r *replay) decideOne(at int64, record string) error {
-	line, req := r.layout.read(record)
+	line, req, res := r.layout.read(record)
 	r.clock.Set(at)
-	v := r.engine.Decide(req)
-	v.KeepEstimates()
+	v := r.decideRequest(&req, &res)
 	r.report.add(at, &v)
 	if r.out == nil {
 		return nil
@@ -205,6 +212,31 @@ func (r *replay) decideOne(at int64, record string) error {
 	}
 	_, err := r.out.Write(r.scratch)
 	return err
+}
+
+// decideRequest decides one request, and has its charges settled when its response ends.
+func (r *replay) decideRequest(req *policy.Request, res *Response) policy.Verdict {
+	if !r.layout.costs {
+		v := r.engine.Decide(*req)
+		v.KeepEstimates()
+		if v.CountsBytes() {
+			v.SettleBytes(0) // a log without the length of a body
+		}
+		return v
+	}
+	m := r.engine.Match(*req)
+	m.LoggedBody([]byte(res.Body))
+	v := r.engine.DecideMatch(r.ctx, &m)
+	if v.CountsBytes() {
+		v.SettleBytes(0)
+	}
+	if meter := v.Meter(); meter != nil {
+		logged := res.Logged
+		d := max(v.Delay, 0) + max(logged.Duration, 0)
+		r.last = max(r.last, r.clock.Now()+int64(d))
+		r.clock.AfterFunc(d, func() { meter.EndLogged(logged) })
+	}
+	return v
 }
 
 // appendDecision writes a line of Options.Decisions.

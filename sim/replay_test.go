@@ -111,8 +111,18 @@ func TestQueuesDelay(t *testing.T) {
 	if want := "1\tallow\t-\n2\tdelay\tper-client\n3\tdeny\tper-client\n4\tdelay\tper-client\n5\tallow\t-\n"; decisions != want {
 		t.Errorf("got\n%s", decisions)
 	}
-	if r.Limits[0] != (LimitCount{"per-client", false, 2, 1, 2, false}) {
+	if r.Limits[0] != (LimitCount{Limit: "per-client", Allowed: 2, Limited: 1, Delayed: 2}) {
 		t.Errorf("%+v", r.Limits)
+	}
+}
+
+// TestFullAddressInLogs: client.ip/128 tells the IPv6 clients of one /64 apart.
+func TestFullAddressInLogs(t *testing.T) {
+	p := perClient(weir.TokenBucket{Rate: weir.PerDay(1), Burst: 1})
+	p.Limits[0].Key = []string{"client.ip/128"}
+	_, decisions := run1(t, Options{Policy: p}, logLine("2001:db8::1", 0, "/"), logLine("2001:db8::2", 1, "/"), logLine("2001:DB8::0:2", 2, "/"), logLine("192.0.2.1", 3, "/"), logLine("name", 4, "/"), logLine("name", 5, "/"))
+	if want := "1\tallow\t-\n2\tallow\t-\n3\tdeny\tper-client\n4\tallow\t-\n5\tallow\t-\n6\tdeny\tper-client\n"; decisions != want {
+		t.Errorf("got\n%s", decisions)
 	}
 }
 

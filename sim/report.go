@@ -43,6 +43,11 @@ type LimitCount struct {
 	Allowed, Limited, Delayed int64
 	// the shadow of the limit before it, for keys outside its roll_out
 	Rest bool
+
+	// for a limit whose costs are known only afterwards: the sums of what was charged before and after,
+	// and how many requests' costs the logs did not have
+	Settles                    bool
+	Estimated, Actual, Unknown int64
 }
 
 // BadLine is an unreadable line.
@@ -107,7 +112,11 @@ func (r *Report) add(at int64, v *policy.Verdict) {
 // count copies the counters of the engine.
 func (r *Report) count(e *policy.Engine) {
 	for _, c := range e.Counts() {
-		r.Limits = append(r.Limits, LimitCount{c.Limit, c.Shadow, int64(c.Allowed), int64(c.Limited), int64(c.Delayed), c.Rest})
+		r.Limits = append(r.Limits, LimitCount{
+			Limit: c.Limit, Shadow: c.Shadow, Rest: c.Rest, Settles: c.Settles,
+			Allowed: int64(c.Allowed), Limited: int64(c.Limited), Delayed: int64(c.Delayed),
+			Estimated: int64(c.Estimated), Actual: int64(c.Actual), Unknown: int64(c.Unknown),
+		})
 	}
 	r.Missing = e.Missing()
 	r.Most, r.MostError = r.top.most(mostKeys)
@@ -115,7 +124,8 @@ func (r *Report) count(e *policy.Engine) {
 
 // MarshalJSON writes
 // {"requests":N,"unparsed":N,"limits":{"NAME":{"allowed":N,"limited":N,"delayed":N}}}, the limits
-// in the order of the policy. A shadow limit also has "shadow":true, and a limit with a roll_out
+// in the order of the policy. A shadow limit also has "shadow":true, a limit whose costs are known only
+// afterwards "cost":{"estimated":N,"actual":N,"unknown":N}, and a limit with a roll_out
 // its counts as a shadow: "rest":{"allowed":N,"limited":N,"delayed":N}.
 func (r *Report) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
@@ -136,6 +146,9 @@ func (r *Report) MarshalJSON() ([]byte, error) {
 		fmt.Fprintf(&b, `%s:{"allowed":%d,"limited":%d,"delayed":%d`, name, l.Allowed, l.Limited, l.Delayed)
 		if l.Shadow {
 			b.WriteString(`,"shadow":true`)
+		}
+		if l.Settles {
+			fmt.Fprintf(&b, `,"cost":{"estimated":%d,"actual":%d,"unknown":%d}`, l.Estimated, l.Actual, l.Unknown)
 		}
 		b.WriteByte('}')
 	}
@@ -189,6 +202,7 @@ func (r *Report) tables(b *bytes.Buffer) {
 		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%s\n", l.Limit, l.Allowed, l.Limited, l.Delayed, shadow)
 	}
 	t.Flush()
+	r.costs(b)
 	if len(r.Most) > 0 {
 		b.WriteString("\nmost limited\n")
 	}
@@ -200,6 +214,22 @@ func (r *Report) tables(b *bytes.Buffer) {
 	if r.MostError > 0 {
 		fmt.Fprintf(b, "  (so many keys were limited that a count may be up to %d too high)\n", r.MostError)
 	}
+}
+
+// costs writes what was charged by limits whose costs are known only afterwards.
+func (r *Report) costs(b *bytes.Buffer) {
+	t := tabwriter.NewWriter(b, 0, 0, 3, ' ', tabwriter.AlignRight)
+	begun := false
+	for _, l := range r.Limits {
+		if l.Settles && !begun {
+			begun = true
+			fmt.Fprintf(t, "\nlimit\testimated cost\tactual cost\tunknown\t\n")
+		}
+		if l.Settles {
+			fmt.Fprintf(t, "%s\t%d\t%d\t%d\t\n", l.Limit, l.Estimated, l.Actual, l.Unknown)
+		}
+	}
+	t.Flush()
 }
 
 // topKeys counts how often keys were refused, in bounded memory.

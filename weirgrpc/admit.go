@@ -63,7 +63,7 @@ func (s *stay) done(o weir.Outcome) {
 // cancel gives everything back: the call was never made.
 func (s *stay) cancel(ctx context.Context) {
 	if s.res != nil {
-		_ = s.res.Cancel(ctx) // what a store cannot give back stays charged
+		_ = s.res.Cancel(ctx) // charges that a store cannot give back stay
 	}
 	for _, r := range s.shadows {
 		_ = r.Cancel(ctx)
@@ -89,7 +89,7 @@ func (a *admission) admit(c *Call, limits []*Limit) (*stay, error) {
 			return nil, status.Error(codes.InvalidArgument, c.about("the cost of this call is not valid"))
 		case counts:
 			charges = append(charges, l.charge(key, cost))
-			m.hopeless = m.hopeless && !l.places // when a place is left, nobody knows
+			m.hopeless = m.hopeless && !l.places // when another call leaves its place is not known
 		}
 	}
 	s, admitted := &stay{}, false
@@ -118,7 +118,7 @@ func (a *admission) charge(c *Call, charges []group.Charge, s *stay, m *Response
 	case err == nil:
 	case c.Context.Err() != nil:
 		return status.FromContextError(c.Context.Err()).Err()
-	case errors.Is(err, weir.ErrCharge), errors.Is(err, weir.ErrCost): // what no store can carry out
+	case errors.Is(err, weir.ErrCharge), errors.Is(err, weir.ErrCost): // no store can carry it out
 		m.Decision = weir.Decision{RetryAfter: weir.Never, By: m.Decision.By, Source: weir.SourceStore}
 	default:
 		m.Err = err

@@ -202,7 +202,7 @@ func (c *client) admitWith(pass *pacing.Pass, call *Call, limits []*Limit) (s *s
 	return now.admit(call, limits)
 }
 
-// await waits in line until the server lets a call be sent.
+// await waits in the queue of the method until the server lets a call be sent.
 func (c *client) await(ctx context.Context, key string, arrived time.Time, method string) (pass *pacing.Pass, err error) {
 	err = c.lines.Wait(ctx, pacing.Request{Key: key, Arrived: arrived}, func() pacing.Try {
 		changed := c.gate.Changed()
@@ -212,7 +212,7 @@ func (c *client) await(ctx context.Context, key string, arrived time.Time, metho
 		if left := c.gate.Left(key); left > 0 {
 			return pacing.Try{Wait: left, Changed: changed}
 		}
-		return pacing.Try{Wait: weir.Never, Changed: changed} // others go first: when they end is not known
+		return pacing.Try{Wait: weir.Never, Changed: changed} // other calls go first, and when they end is not known
 	})
 	var limited *weir.LimitedError
 	switch {
@@ -224,7 +224,7 @@ func (c *client) await(ctx context.Context, key string, arrived time.Time, metho
 	return nil, status.FromContextError(err).Err()
 }
 
-// key is the same for all calls that wait together.
+// key returns the key of the calls that wait together.
 func (c *client) key(cc *grpc.ClientConn, method string) string {
 	target := ""
 	if cc != nil {

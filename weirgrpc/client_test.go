@@ -328,24 +328,26 @@ func TestPausedClientGivesBack(t *testing.T) {
 	})
 }
 
-// TestClientMessages: the messages of a stream wait for their limit. One that would wait beyond the
-// deadline fails, and ends the stream.
+// TestClientMessages: the messages of a stream wait for their limit, those that are sent and those
+// that are received. One that would wait beyond the deadline fails, and ends the stream.
 func TestClientMessages(t *testing.T) {
-	l := perHour(t, "messages", 2)
-	cc := dial(t, serve(t, &echo{}), grpc.WithStreamInterceptor(weirgrpc.StreamClient(weirgrpc.Limits{weirgrpc.Keyed(l, weirgrpc.Global(), weirgrpc.PerMessage())})))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	s := open(ctx, t, cc)
-	for range 2 {
-		if err := exchange(s); err != nil {
-			t.Fatal(err)
+	for name, option := range map[string]weirgrpc.LimitOption{"sent": weirgrpc.PerMessage(), "received": weirgrpc.PerResponse()} {
+		limits := weirgrpc.Limits{weirgrpc.Keyed(perHour(t, "messages", 2), weirgrpc.Global(), option)}
+		cc := dial(t, serve(t, &echo{}), grpc.WithStreamInterceptor(weirgrpc.StreamClient(limits)))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		s := open(ctx, t, cc)
+		for range 2 {
+			if err := exchange(s); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
 		}
-	}
-	if err := exchange(s); !errors.Is(err, weir.ErrLimited) {
-		t.Error(err)
-	}
-	if err := s.RecvMsg(new(wrapperspb.StringValue)); status.Code(err) != codes.Canceled {
-		t.Errorf("the stream goes on: %v", err)
+		if err := exchange(s); !errors.Is(err, weir.ErrLimited) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := s.RecvMsg(new(wrapperspb.StringValue)); status.Code(err) != codes.Canceled {
+			t.Errorf("%s: the stream goes on: %v", name, err)
+		}
 	}
 }
 

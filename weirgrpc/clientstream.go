@@ -14,8 +14,9 @@ import (
 )
 
 // StreamClient is UnaryClient for streams, which are not retried. A stream is charged when it is
-// opened. Limits with PerMessage are charged for each message that it sends instead: SendMsg waits.
-// If it fails because of the deadline, the stream ends.
+// opened. Limits with PerMessage are charged for each message that it sends instead, and limits with
+// PerResponse for each that it receives: SendMsg and RecvMsg wait. If one fails because of the
+// deadline, the stream ends.
 //
 // A place of InFlight is held until the stream has ended, as the documentation of
 // grpc.ClientConn.NewStream says how: for example when RecvMsg returns an error, io.EOF included, or
@@ -29,7 +30,7 @@ func StreamClient(limits Limits, options ...ClientOption) grpc.StreamClientInter
 			return nil, err
 		}
 		ctx, cancel := context.WithCancel(ctx)
-		s := &pacedStream{client: c, key: key, method: method, limits: of.messages, ctx: ctx, cancel: cancel, pass: pass, stay: stay, one: !desc.ServerStreams}
+		s := &pacedStream{client: c, key: key, method: method, of: of, ctx: ctx, cancel: cancel, pass: pass, stay: stay, one: !desc.ServerStreams}
 		opened := false
 		defer func() {
 			if !opened {
@@ -50,7 +51,7 @@ type pacedStream struct {
 	grpc.ClientStream
 	client      *client
 	key, method string
-	limits      []*Limit // of each message
+	of          *applying
 	ctx         context.Context
 	cancel      func()
 	one         bool // the server sends one message
@@ -62,20 +63,34 @@ type pacedStream struct {
 
 // SendMsg waits for the limits of messages, and sends.
 func (s *pacedStream) SendMsg(m any) error {
-	if len(s.limits) > 0 {
-		stay, err := s.client.admission.admit(&Call{Context: s.ctx, Method: s.method, Message: m, client: true}, s.limits)
-		if err != nil {
-			s.cancel()
-			return err
-		}
-		stay.done(weir.OK)
+	if err := s.charge(m, s.of.messages); err != nil {
+		return err
 	}
 	return s.ClientStream.SendMsg(m)
 }
 
-// RecvMsg receives, and notices the end of the stream.
+// charge waits until the limits admit a message.
+func (s *pacedStream) charge(m any, limits []*Limit) error {
+	if len(limits) == 0 {
+		return nil
+	}
+	stay, err := s.client.admission.admit(&Call{Context: s.ctx, Method: s.method, Message: m, client: true}, limits)
+	if err != nil {
+		s.cancel()
+		return err
+	}
+	stay.done(weir.OK)
+	return nil
+}
+
+// RecvMsg receives, waits for the limits of responses, and notices the end of the stream.
 func (s *pacedStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
+	if err == nil {
+		if late := s.charge(m, s.of.responses); late != nil {
+			return late
+		}
+	}
 	switch {
 	case err != nil:
 		s.end(err, s.Trailer())

@@ -17,13 +17,13 @@ import (
 type Call struct {
 	Context context.Context
 	Method  string // like "/shop.Cart/Checkout"
-	// the request of a unary call, or with PerMessage the message of a stream; nil for a stream that
-	// is opened
+	// the request of a unary call, or with PerMessage and PerResponse the message of a stream; nil for
+	// a stream that is opened
 	Message any
 	client  bool
 }
 
-// about says in an error of a client that the server never got the call.
+// about adds to an error of a client that the call was never sent.
 func (c *Call) about(text string) string {
 	if c.client {
 		return notSent + text
@@ -104,6 +104,21 @@ func ByMetadata(name string) KeyFunc {
 			value = policy.CanonicalAuthorization(value)
 		}
 		return value, present
+	}
+}
+
+// ByJWT counts calls by a claim of the token in the metadata authorization, "Bearer TOKEN", like sub.
+// The Verifier is yours, as for weirhttp.ByJWT: the claims of a token that nobody has verified are
+// anything that a client writes. A call without a token, with one that is not valid, or without the
+// claim has no key: see OnMissing.
+func ByJWT(claim string, verify weirhttp.Verifier) KeyFunc {
+	if verify == nil {
+		panic("weirgrpc: ByJWT without a Verifier: pass one that checks the token's signature")
+	}
+	byToken := weirhttp.ByJWT(claim, verify)
+	return func(c *Call) (string, bool) {
+		r := &http.Request{Header: http.Header{"Authorization": c.metadata()["authorization"]}}
+		return byToken(r.WithContext(c.Context))
 	}
 }
 

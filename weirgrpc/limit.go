@@ -30,7 +30,8 @@ type Limit struct {
 	methods    []string // nil for all
 	but        []string
 	shadow     bool
-	perMessage bool
+	perMessage bool // of the client
+	perAnswer  bool
 	failure    *failover.Options // of Shared
 }
 
@@ -97,8 +98,8 @@ func newLimit(l Limit, options []LimitOption) Limit {
 	for _, o := range options {
 		o(&l)
 	}
-	if l.places && l.perMessage {
-		panic("weirgrpc: PerMessage of InFlight: a message is not in flight; a stream is")
+	if l.places && (l.perMessage || l.perAnswer) {
+		panic("weirgrpc: PerMessage or PerResponse of InFlight: a message is not in flight; a stream is")
 	}
 	return l
 }
@@ -143,9 +144,15 @@ func Except(patterns ...string) LimitOption {
 // admit. A limit in a store decides in the background.
 func Shadow() LimitOption { return func(l *Limit) { l.shadow = true } }
 
-// PerMessage charges each message of a stream, and not its opening: those that a server receives, or
-// those that a client sends. Unary calls have one message.
+// PerMessage charges each message that the client of a stream sends, and not its opening. Unary calls
+// have one message. With PerResponse, both are charged.
 func PerMessage() LimitOption { return func(l *Limit) { l.perMessage = true } }
+
+// PerResponse charges each message that the server of a stream sends, and not its opening. At a
+// server, SendMsg returns the refusal, or waits first with Wait. At a client, RecvMsg waits with what
+// it has received, so that gRPC's flow control slows the server down. Unary calls have one response,
+// which is charged when they begin.
+func PerResponse() LimitOption { return func(l *Limit) { l.perAnswer = true } }
 
 // Fallback says what decides while the store of a Shared is unavailable, as weirhttp.Fallback does.
 // Set Nodes to how many processes share the limit. default: failover.Local with one node, so that

@@ -17,12 +17,12 @@ import (
 // methods do not apply to it.
 type MiddlewareLimiter struct{ s *server }
 
-// ForMiddleware returns limits for the interceptors of go-grpc-middleware. It panics for InFlight and
-// PerMessage, which those interceptors cannot carry out.
+// ForMiddleware returns limits for the interceptors of go-grpc-middleware. It panics for InFlight,
+// PerMessage and PerResponse, which those interceptors cannot carry out.
 func ForMiddleware(limits Limits, options ...ServerOption) *MiddlewareLimiter {
 	for _, l := range limits {
-		if l.places || l.perMessage {
-			panic("weirgrpc: ForMiddleware of InFlight or PerMessage: use UnaryServer and StreamServer, which know when a call ends")
+		if l.places || l.perMessage || l.perAnswer {
+			panic("weirgrpc: ForMiddleware of InFlight, PerMessage or PerResponse: use UnaryServer and StreamServer, which know when a call ends")
 		}
 	}
 	return &MiddlewareLimiter{newServer(limits, options)}
@@ -33,7 +33,7 @@ func (m *MiddlewareLimiter) Limit(ctx context.Context) error {
 	method, atServer := grpc.Method(ctx)
 	stay, err := m.s.admission.admit(&Call{Context: ctx, Method: method, client: !atServer}, m.s.of(method).all)
 	if err != nil {
-		return tell(err, func(md metadata.MD) { _ = grpc.SetTrailer(ctx, md) })
+		return withTrailer(err, func(md metadata.MD) { _ = grpc.SetTrailer(ctx, md) })
 	}
 	stay.done(0)
 	return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// pushback is the metadata in which a server tells clients when to retry, in milliseconds; a negative
-// number means not to retry (gRFC A6).
+// pushback is the metadata by which a server says when to retry, in milliseconds; a negative number
+// means not to retry (gRFC A6).
 const pushback = "grpc-retry-pushback-ms"
 
 // refused is the error of a call that a limit refused. It names the limit, and not the client.
@@ -71,7 +71,7 @@ func (m *Response) text() string {
 	return limit + " was exceeded"
 }
 
-// trailer tells clients when to retry. It is empty if nobody knows.
+// trailer returns the metadata that says when to retry. It is empty if the time is not known.
 func (r *refused) trailer() metadata.MD {
 	switch d := r.m.Decision.RetryAfter; {
 	case d != weir.Never:

@@ -73,7 +73,7 @@ func UnaryServer(limits Limits, options ...ServerOption) grpc.UnaryServerInterce
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		stay, err := s.admission.admit(&Call{Context: ctx, Method: info.FullMethod, Message: req}, s.of(info.FullMethod).all)
 		if err != nil {
-			return nil, tell(err, func(md metadata.MD) { _ = grpc.SetTrailer(ctx, md) })
+			return nil, withTrailer(err, func(md metadata.MD) { _ = grpc.SetTrailer(ctx, md) })
 		}
 		outcome := weir.Dropped // a handler that panics
 		defer func() { stay.done(ended(ctx, outcome)) }()
@@ -91,8 +91,8 @@ func ended(ctx context.Context, o weir.Outcome) weir.Outcome {
 	return o
 }
 
-// tell sets the trailers of a refused call, and returns its error.
-func tell(err error, set func(metadata.MD)) error {
+// withTrailer sets the trailer of a refused call, and returns its error.
+func withTrailer(err error, set func(metadata.MD)) error {
 	var r *refused
 	if errors.As(err, &r) {
 		if md := r.trailer(); md != nil {
@@ -103,25 +103,25 @@ func tell(err error, set func(metadata.MD)) error {
 }
 
 // StreamServer is UnaryServer for streams. A stream is charged when it is opened. Limits with
-// PerMessage are charged for each message that it receives instead: if they refuse, RecvMsg returns
-// the error, and the stream ends with it, whatever the handler returns.
+// PerMessage or PerResponse are charged for each message instead: if they refuse, RecvMsg or SendMsg
+// returns the error, and the stream ends with it, whatever the handler returns.
 func StreamServer(limits Limits, options ...ServerOption) grpc.StreamServerInterceptor {
 	s := newServer(limits, options)
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
 		ctx, of := ss.Context(), s.of(info.FullMethod)
 		stay, err := s.admission.admit(&Call{Context: ctx, Method: info.FullMethod}, of.opening)
 		if err != nil {
-			return tell(err, ss.SetTrailer)
+			return withTrailer(err, ss.SetTrailer)
 		}
 		outcome := weir.Dropped
 		defer func() { stay.done(ended(ctx, outcome)) }()
-		if len(of.messages) == 0 {
+		if len(of.messages) == 0 && len(of.responses) == 0 {
 			err = handler(srv, ss)
 		} else {
-			counted := &countedStream{ServerStream: ss, s: s, method: info.FullMethod, limits: of.messages}
+			counted := &countedStream{ServerStream: ss, s: s, method: info.FullMethod, of: of}
 			err = handler(srv, counted)
 			if r := counted.refusal.Load(); r != nil {
-				err = tell(*r, ss.SetTrailer)
+				err = withTrailer(*r, ss.SetTrailer)
 			}
 		}
 		outcome = weir.OK
@@ -129,16 +129,17 @@ func StreamServer(limits Limits, options ...ServerOption) grpc.StreamServerInter
 	}
 }
 
-// countedStream charges each message that it receives.
+// countedStream charges the messages of a stream.
 type countedStream struct {
 	grpc.ServerStream
 	s       *server
 	method  string
-	limits  []*Limit
-	refusal atomic.Pointer[error]
+	of      *applying
+	refusal atomic.Pointer[error] // the first; it ends the stream
 }
 
-// RecvMsg receives a message and charges it. Once it has refused one, it returns the same error.
+// RecvMsg receives a message and charges it. Once the stream was refused one, it returns the same
+// error.
 func (c *countedStream) RecvMsg(m any) error {
 	if r := c.refusal.Load(); r != nil {
 		return *r
@@ -146,9 +147,27 @@ func (c *countedStream) RecvMsg(m any) error {
 	if err := c.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	stay, err := c.s.admission.admit(&Call{Context: c.Context(), Method: c.method, Message: m}, c.limits)
+	return c.charge(m, c.of.messages)
+}
+
+// SendMsg charges a message and sends it. Once the stream was refused one, it returns the same error.
+func (c *countedStream) SendMsg(m any) error {
+	if r := c.refusal.Load(); r != nil {
+		return *r
+	}
+	if err := c.charge(m, c.of.responses); err != nil {
+		return err
+	}
+	return c.ServerStream.SendMsg(m)
+}
+
+func (c *countedStream) charge(m any, limits []*Limit) error {
+	if len(limits) == 0 {
+		return nil
+	}
+	stay, err := c.s.admission.admit(&Call{Context: c.Context(), Method: c.method, Message: m}, limits)
 	if err != nil {
-		c.refusal.Store(&err)
+		c.refusal.CompareAndSwap(nil, &err)
 		return err
 	}
 	stay.done(weir.OK)

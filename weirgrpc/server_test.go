@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/failover"
@@ -55,8 +56,8 @@ func unary(limits weirgrpc.Limits, options ...weirgrpc.ServerOption) grpc.Server
 	return grpc.UnaryInterceptor(weirgrpc.UnaryServer(limits, options...))
 }
 
-func stream(limits weirgrpc.Limits, options ...weirgrpc.ServerOption) grpc.ServerOption {
-	return grpc.StreamInterceptor(weirgrpc.StreamServer(limits, options...))
+func stream(limits weirgrpc.Limits) grpc.ServerOption {
+	return grpc.StreamInterceptor(weirgrpc.StreamServer(limits))
 }
 
 // TestRefusal: a refused call does not reach the handler, is charged nowhere, and its error says
@@ -104,7 +105,7 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// TestHopeless: clients are told not to retry what no wait helps, and nothing if nobody knows.
+// TestHopeless: a refusal that no wait helps says not to retry, and one whose end is not known says nothing.
 func TestHopeless(t *testing.T) {
 	large := weirgrpc.Cost(func(*weirgrpc.Call) int64 { return 9 })
 	full := placesOf(t, weir.Concurrency{Limit: 1})
@@ -207,6 +208,43 @@ func TestPerMessage(t *testing.T) {
 	}
 	if left := l.Peek(say, 0).Remaining; left != 2 {
 		t.Errorf("a unary call left %d of 3", left)
+	}
+}
+
+// TestPerResponse: each message of the server is charged, also beside those of the client; a refused
+// one is not sent, and ends the stream with the refusal, whatever the handler does.
+func TestPerResponse(t *testing.T) {
+	l := perHour(t, "messages", 5)
+	both := weirgrpc.Keyed(l, weirgrpc.ByMethod(), weirgrpc.PerMessage(), weirgrpc.PerResponse())
+	served := make(chan int, 2)
+	stubborn := func(ss grpc.ServerStream) error {
+		n := 0
+		for range 20 {
+			if ss.RecvMsg(new(wrapperspb.StringValue)) == nil && ss.SendMsg(wrapperspb.String("x")) == nil {
+				n++
+			}
+		}
+		served <- n
+		return nil
+	}
+	cc := dial(t, serve(t, &echo{talk: stubborn}, stream(weirgrpc.Limits{both}), unary(weirgrpc.Limits{both})))
+	s := open(t.Context(), t, cc)
+	for range 2 {
+		if err := exchange(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := exchange(s); status.Code(err) != codes.ResourceExhausted || len(s.Trailer()["grpc-retry-pushback-ms"]) != 1 {
+		t.Errorf("%v, %v", err, s.Trailer())
+	}
+	if n := <-served; n != 2 {
+		t.Errorf("the handler sent %d messages", n)
+	}
+	if err := call(t.Context(), cc, ""); err != nil { // another method: charged once
+		t.Error(err)
+	}
+	if left := l.Peek(say, 0).Remaining; left != 4 {
+		t.Errorf("a unary call left %d of 5", left)
 	}
 }
 
@@ -349,7 +387,7 @@ func TestStoreUnavailable(t *testing.T) {
 	}
 }
 
-// TestShadow: a shadow limit decides and refuses nobody, and is asked only about admitted calls.
+// TestShadow: a shadow limit decides and refuses no call, and is evaluated only for admitted ones.
 func TestShadow(t *testing.T) {
 	var would, seen int
 	i := weirgrpc.UnaryServer(weirgrpc.Limits{

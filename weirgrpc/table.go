@@ -29,9 +29,9 @@ type table struct {
 	known   atomic.Int64 // how many methods
 }
 
-// applying is the limits of a method: those of the opening of a stream, those of its messages, and
-// both.
-type applying struct{ opening, messages, all []*Limit }
+// applying is the limits of a method: those of the opening of a stream, those of the messages of its
+// client and of its server, and all of them.
+type applying struct{ opening, messages, responses, all []*Limit }
 
 // of returns the limits of a method.
 func (t *table) of(method string) *applying {
@@ -44,10 +44,14 @@ func (t *table) of(method string) *applying {
 		switch {
 		case !l.appliesTo(method):
 			continue
-		case l.perMessage:
-			a.messages = append(a.messages, l)
-		default:
+		case !l.perMessage && !l.perAnswer:
 			a.opening = append(a.opening, l)
+		}
+		if l.perMessage {
+			a.messages = append(a.messages, l)
+		}
+		if l.perAnswer {
+			a.responses = append(a.responses, l)
 		}
 		a.all = append(a.all, l)
 	}

@@ -17,5 +17,11 @@ func (m *bodyMemory) Reserve(n int64) bool {
 	return false
 }
 
+// Free returns how much is left.
+func (m *bodyMemory) Free() int64 { return maxBodyMemory - m.used.Load() }
+
+// Refused implements policy.SharedMemory.
+func (m *bodyMemory) Refused() {}
+
 // Release gives memory back.
 func (m *bodyMemory) Release(n int64) { m.used.Add(-n) }

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/weirflow/weir/policy"
 )
 
 // maxHops bounds how many addresses of X-Forwarded-For are read.
@@ -24,6 +26,16 @@ func ClientIP(r *http.Request, trusted []netip.Prefix) netip.Addr {
 func ClientIPFrom(r *http.Request, trusted []netip.Prefix, field string) netip.Addr {
 	client, _ := clientOf(r, trusted, field)
 	return client
+}
+
+// ClientKeyFrom is ClientIPFrom. It also returns what policy.ClientKey makes of the address, without an
+// allocation for IPv4.
+func ClientKeyFrom(r *http.Request, trusted []netip.Prefix, field string) (client netip.Addr, key string) {
+	client, text := clientOf(r, trusted, field)
+	if client.Is4() && strings.IndexByte(text, ':') < 0 {
+		return client, text // IPv4 has one form
+	}
+	return client, policy.ClientKey(client)
 }
 
 // clientOf is ClientIPFrom. It also returns the text that holds the address: for an IPv4 address

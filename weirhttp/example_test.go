@@ -163,6 +163,37 @@ func show(h http.Handler) {
 	fmt.Printf("%d, RateLimit: %s, Retry-After: %s\n", rec.Code, rec.Header().Get("RateLimit"), rec.Header().Get("Retry-After"))
 }
 
+func ExampleSettled() {
+	export := func(w http.ResponseWriter, _ *http.Request) int64 {
+		fmt.Fprint(w, "3 rows")
+		return 3
+	}
+	newLimiter := func() *keyed.Limiter[string] {
+		l, err := keyed.New[string](weir.TokenBucket{Rate: weir.PerMinute(10_000), Burst: 1500}, keyed.Options{})
+		if err != nil {
+			log.Fatal(err)
+		}
+		return l
+	}
+
+	rows := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := export(w, r)
+		weirhttp.Settle(r.Context(), n)
+	})
+	estimate := weirhttp.Cost(func(*http.Request) int64 { return 1000 })
+	limit := weirhttp.Limit(weirhttp.Keyed(newLimiter()), weirhttp.ByIP(), estimate, weirhttp.Settled())
+
+	for range 3 { // two estimates would not fit
+		w := httptest.NewRecorder()
+		limit(rows).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		fmt.Println(w.Code, w.Body)
+	}
+	// Output:
+	// 200 3 rows
+	// 200 3 rows
+	// 200 3 rows
+}
+
 // TestGoPageShowsTheExamples: each piece of Go code of docs/go.md stands in an example, so it
 // compiles and runs.
 func TestGoPageShowsTheExamples(t *testing.T) {

@@ -43,13 +43,15 @@ func SetRateLimit(h http.Header, asked []policy.Evaluated) {
 	for i := range asked {
 		buf = appendRateLimitPolicy(buf, i > 0, &asked[i])
 	}
-	text := string(buf)
-	addRateLimit(h, text[:end], text[end:])
+	v := freeFieldValues.Get().(*fieldValues)
+	text := v.newText(buf)
+	both := v.newList(text[:end], text[end:])
+	freeFieldValues.Put(v)
+	addRateLimit(h, both)
 }
 
 // addRateLimit adds the values of both fields.
-func addRateLimit(h http.Header, now, policy string) {
-	both := []string{now, policy} // one allocation
+func addRateLimit(h http.Header, both []string) {
 	addValues(h, "Ratelimit", both[:1:1])
 	addValues(h, "Ratelimit-Policy", both[1:])
 }
@@ -142,8 +144,10 @@ func SetXRateLimit(h http.Header, asked []policy.Evaluated) {
 	if known {
 		buf = appendInteger(buf, seconds(reset))
 	}
-	text := string(buf)
-	all := []string{text[:first], text[first:second], text[second:]} // one allocation for all fields
+	v := freeFieldValues.Get().(*fieldValues)
+	text := v.newText(buf)
+	all := v.newList(text[:first], text[first:second], text[second:])
+	freeFieldValues.Put(v)
 	h["X-Ratelimit-Limit"], h["X-Ratelimit-Remaining"] = all[:1:1], all[1:2:2]
 	if known {
 		h["X-Ratelimit-Reset"] = all[2:]

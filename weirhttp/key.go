@@ -43,14 +43,8 @@ func ByIPFrom(field string, trusted ...netip.Prefix) KeyFunc {
 		}
 	}
 	return func(r *http.Request) (string, bool) {
-		client, text := clientOf(r, trusted, field)
-		switch {
-		case !client.IsValid():
-			return "", false
-		case client.Is4() && strings.IndexByte(text, ':') < 0:
-			return text, true // IPv4 has one form: this is what ClientKey makes of it
-		}
-		return policy.ClientKey(client), true
+		client, key := ClientKeyFrom(r, trusted, field)
+		return key, client.IsValid()
 	}
 }
 

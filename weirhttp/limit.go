@@ -62,6 +62,7 @@ func newLimit(l Limiter, key KeyFunc, s settings) *limiting {
 	m.places, m.enters = l.(inFlight)
 	m.waiter, _ = l.(waiter)
 	m.readyToWait()
+	m.checkSettled()
 	if s.shadow {
 		m.shadows = make(chan struct{}, mostShadows)
 	}
@@ -83,6 +84,7 @@ type limiting struct {
 	limit      described // nil if the limiter does not tell
 	waiter     waiter    // nil if requests cannot wait
 	places     inFlight  // if enters is set
+	settler    settling  // nil without Settled
 	enters     bool
 	background bool // a shadow limit that may be slow
 	plain      bool // nothing is to be done for an admitted request
@@ -151,6 +153,9 @@ func (h *limitedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case h.enters:
 		h.serveHolding(w, r, key, cost)
+		return
+	case h.settler != nil:
+		h.serveSettled(w, r, key, cost)
 		return
 	case h.background:
 		h.decideLater(r, key, cost)
@@ -278,7 +283,10 @@ func (h *limiting) tell(fields http.Header, m *Response) {
 	one := [1]policy.Evaluated{{Name: m.Limit, Limit: m.Decision.Limit, Window: of.window, Decision: m.Decision}}
 	if h.rateLimit {
 		var buf [64]byte
-		addRateLimit(fields, string(appendRateLimit(buf[:0], false, &one[0])), of.policy)
+		v := freeFieldValues.Get().(*fieldValues)
+		both := v.newList(v.newText(appendRateLimit(buf[:0], false, &one[0])), of.policy)
+		freeFieldValues.Put(v)
+		addRateLimit(fields, both)
 	}
 	if h.xRateLimit {
 		SetXRateLimit(fields, one[:])

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/failover"
+	"github.com/weirflow/weir/internal/raced"
 	"github.com/weirflow/weir/keyed"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/weirhttp"
@@ -259,15 +260,15 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// TestFieldAllocations: header fields cost two allocations.
+// TestFieldAllocations: the header fields of several responses share an allocation.
 func TestFieldAllocations(t *testing.T) {
 	for name, options := range map[string][]weirhttp.Option{
 		"RateLimit": nil, "X-RateLimit": {weirhttp.Headers(policy.HeaderXRateLimit)},
 	} {
 		h := weirhttp.Limit(weirhttp.Keyed(perHour(t, 1<<19)), weirhttp.ByIP(), options...)(ok)
 		w, r := httptest.NewRecorder(), from("192.0.2.1:1")
-		if n := testing.AllocsPerRun(1000, func() { clear(w.Header()); h.ServeHTTP(w, r) }); n > 2 {
-			t.Errorf("%s: %v allocations, want at most 2", name, n)
+		if n := testing.AllocsPerRun(1000, func() { clear(w.Header()); h.ServeHTTP(w, r) }); n > 0 && !raced.Enabled { // the race detector empties pools
+			t.Errorf("%s: %v allocations, want none", name, n)
 		}
 	}
 }

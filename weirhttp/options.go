@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 	"unicode"
@@ -31,11 +32,17 @@ type settings struct {
 	observe func(Response)
 	context bool
 	failure failover.Options
+	settled bool
 	given   []string // the names of the options, for Policy and Pace
 
 	// of Policy alone
 	unmatched bool // requests without a route go on
+	plainOnly bool // refused is for routes without a response of their own
 	log       *slog.Logger
+	client    func(*http.Request) (addr netip.Addr, trusted bool)
+	values    func(*http.Request) policy.Values
+	route     int
+	routed    bool // route was given
 
 	// of Pace alone
 	actual func(*http.Response) (int64, bool)
@@ -141,7 +148,8 @@ func Wait(longest time.Duration) Option {
 }
 
 // Waiting bounds how many requests wait at once: in total, and with PerClient of each key. Further
-// requests are refused. default: 10,000, and no bound of each key
+// requests are refused. default: 10,000, and no bound of each key. Wait says for how long they may wait;
+// the Timeout has no effect here.
 func Waiting(w policy.Waiting) Option {
 	if w.Max < 0 || w.PerClient < 0 {
 		panic(fmt.Sprintf("weirhttp: Waiting(%+v): write numbers of at least 0, like {Max: 1000, PerClient: 10}", w))
@@ -177,6 +185,39 @@ func Log(to *slog.Logger) Option {
 		panic("weirhttp: Log without a logger")
 	}
 	return option("Log", func(s *settings) { s.log = to })
+}
+
+// Client is an option of Policy: it says what the client's address is, and whether a trusted proxy
+// sent the request, in place of the policy's trusted_proxies. It is for servers that know it already.
+func Client(of func(r *http.Request) (addr netip.Addr, trusted bool)) Option {
+	if of == nil {
+		panic("weirhttp: Client without a function")
+	}
+	return option("Client", func(s *settings) { s.client = of })
+}
+
+// RefusedByDefault is an option of Policy. It is like Refused, for routes without a refused of their own:
+// the others respond as the policy says.
+func RefusedByDefault(h http.Handler) Option {
+	if h == nil {
+		panic("weirhttp: RefusedByDefault without a handler")
+	}
+	return option("RefusedByDefault", func(s *settings) { s.refused, s.plainOnly = h, true })
+}
+
+// Values is an option of Policy: it gives requests their values, for value.NAME in keys and costs. The
+// engine needs policy.Options.Values.
+func Values(of func(r *http.Request) policy.Values) Option {
+	if of == nil {
+		panic("weirhttp: Values without a function")
+	}
+	return option("Values", func(s *settings) { s.values = of })
+}
+
+// Route is an option of Policy: the limits of one route of the policy, counted from 0, apply to all
+// requests, whatever its match is. It is for servers with a router of their own.
+func Route(index int) Option {
+	return option("Route", func(s *settings) { s.route, s.routed = index, true })
 }
 
 // Fallback says what decides while the store of a *weir.Shared is unavailable, and how long a call

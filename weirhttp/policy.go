@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -26,7 +27,8 @@ import (
 // of them. A request that no route matches gets 404, unless PassUnmatched is given. Put the
 // middleware in front of routers that change the path.
 //
-// It takes the options Refused, Observe, InContext, Log and PassUnmatched; the policy says the rest.
+// It takes the options Refused, RefusedByDefault, Observe, InContext, Log, PassUnmatched, Client, Values and Route; the
+// policy says the rest.
 // Stores are those of policy.Options.Stores. Wrap each with package failover: otherwise, the limits
 // of an unavailable store refuse, or with on_failure allow admit.
 func Policy(engine *policy.Engine, options ...Option) (func(http.Handler) http.Handler, error) {
@@ -54,6 +56,7 @@ type policing struct {
 	proxied      []string
 	unidentified refusal.Response
 	bodies       bodyMemory
+	shares       policy.BodyShares
 	asksHop      bool // some limit exempts by a header field, which only trusted proxies may send
 }
 
@@ -61,6 +64,7 @@ type policing struct {
 type policedRoute struct {
 	refused refusal.Response
 	apart   map[string]refusal.Response // by limit, for limits with a status of their own
+	own     bool                        // the policy says how to respond
 	queue   *policy.Queue
 	maxBody int64 // bytes; 0 is no bound
 }
@@ -76,10 +80,13 @@ func newPolicing(engine *policy.Engine, s settings) (*policing, error) {
 		return nil, errors.New("weirhttp: Policy without an engine: make one with policy.New")
 	}
 	p := engine.Policy()
-	if err := errors.Join(append(wrongOptions(s), notForHandlers(engine, &p, s.log != nil)...)...); err != nil {
+	if err := errors.Join(slices.Concat(wrongOptions(s), notForHandlers(&p, &s), notInMemory(engine))...); err != nil {
 		return nil, err
 	}
-	m := &policing{settings: s, engine: engine, tells: SetRateLimit, trusted: p.TrustedProxies, asksHop: p.AsksHop(), unidentified: refusal.Unidentified(),
+	if s.routed && (s.route < 0 || s.route >= len(p.Routes)) {
+		return nil, fmt.Errorf("weirhttp: Route(%d): the policy has %d routes, counted from 0", s.route, len(p.Routes))
+	}
+	m := &policing{settings: s, engine: engine, tells: SetRateLimit, trusted: p.TrustedProxies, asksHop: p.AsksHop(), unidentified: refusal.Unidentified(p.Plans.Bearer()),
 		clientIn: http.CanonicalHeaderKey(cmp.Or(p.ClientHeader, "X-Forwarded-For"))}
 	for _, name := range p.ReadsHeaders() {
 		if name == m.clientIn || policy.IsProxyHeader(name) {
@@ -99,7 +106,7 @@ func newPolicing(engine *policy.Engine, s settings) (*policing, error) {
 }
 
 func newPolicedRoute(p *policy.Policy, r *policy.Route) policedRoute {
-	c := policedRoute{refused: refusalOf(r.Refused, r.Limits), queue: policy.NewQueue(r.Waiting, nil), maxBody: max(r.MaxBody, 0)}
+	c := policedRoute{refused: refusalOf(r.Refused, r.Limits), own: r.Refused != policy.Refused{}, queue: policy.NewQueue(r.Waiting, nil), maxBody: max(r.MaxBody, 0)}
 	for _, name := range r.Limits {
 		for i := range p.Limits {
 			l := &p.Limits[i]
@@ -130,13 +137,8 @@ func refusalOf(r policy.Refused, limits []string) refusal.Response {
 
 // ServeHTTP evaluates the limits of a request's route, and passes the request on or refuses it.
 func (h *policedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	client := ClientIPFrom(r, h.trusted, h.clientIn)
-	request := policy.Request{
-		Method: r.Method, Host: r.Host, Path: r.URL.EscapedPath(), Query: r.URL.RawQuery,
-		Client: policy.ClientKey(client), Addr: client, Header: h.believed(r), Length: r.ContentLength,
-	}
-	request.Trusted = h.asksHop && Trusted(r, h.trusted)
-	m := h.engine.Match(request)
+	request := h.requestOf(r)
+	m := h.match(request)
 	if m.Route < 0 && h.unmatched {
 		h.next.ServeHTTP(w, r)
 		return
@@ -146,24 +148,11 @@ func (h *policedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the body of this request is too large", http.StatusRequestEntityTooLarge)
 		return
 	}
-	if m.ReadsBody(r) && h.engine.Identify(r.Context(), &m) {
-		next := *r
-		r = &next
-		free, err := m.ReadBody(r, &h.bodies)
-		defer free()
-		if errors.Is(err, policy.ErrBodyMemory) {
-			w.Header().Set("Connection", "close")
-			w.Header().Set("Retry-After", "1")
-			http.Error(w, "there is no memory left for the body of this request", http.StatusServiceUnavailable)
-			return
-		}
-		if err != nil {
-			w.Header().Set("Connection", "close")
-			http.Error(w, "the body of this request did not come", http.StatusBadRequest)
-			return
-		}
+	v, r, free, ok := h.decide(w, r, &m, request.Client)
+	defer free()
+	if !ok {
+		return
 	}
-	v := h.engine.DecideMatch(r.Context(), &m)
 	outcome := weir.Ignore // nothing is said about the handler until it is called
 	defer func() { v.Done(outcome) }()
 	h.write(v.Events())
@@ -178,6 +167,10 @@ func (h *policedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case policy.UnknownCustomer:
 		h.report(h.responseTo(&v, v.Decision))
 		h.unidentified.WriteUnidentified(w, r)
+		return
+	case policy.UnverifiedCustomer:
+		h.report(h.responseTo(&v, v.Decision))
+		refusal.WriteUnverified(w, r)
 		return
 	case policy.Deny:
 		h.refuse(w, r, &v, v.Decision)
@@ -199,10 +192,68 @@ func (h *policedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.pass(w, r, &v, began, &outcome)
 }
 
+// requestOf returns what limits see of a request.
+func (h *policing) requestOf(r *http.Request) policy.Request {
+	client, key, trusted := h.clientOf(r)
+	request := policy.Request{
+		Method: r.Method, Host: r.Host, Path: r.URL.EscapedPath(), Query: r.URL.RawQuery,
+		Client: key, Addr: client, Header: h.believed(r, trusted), Length: r.ContentLength, Trusted: h.asksHop && trusted,
+	}
+	if h.values != nil {
+		request.Values = h.values(r)
+	}
+	return request
+}
+
+// clientOf returns the client's address with its key, and whether a trusted proxy sent the request.
+func (h *policing) clientOf(r *http.Request) (client netip.Addr, key string, trusted bool) {
+	if h.client != nil {
+		client, trusted = h.client(r)
+		return client, policy.ClientKey(client), trusted
+	}
+	client, key = ClientKeyFrom(r, h.trusted, h.clientIn)
+	return client, key, (h.asksHop || len(h.proxied) > 0) && Trusted(r, h.trusted)
+}
+
+// match finds the route of a request, unless all requests have the same one.
+func (h *policing) match(request policy.Request) policy.Match {
+	if h.routed {
+		return h.engine.MatchRoute(h.route, request)
+	}
+	return h.engine.Match(request)
+}
+
+// decide decides about a request. Before that, it reads the body if limits need it, unless the request
+// is refused without: for its credentials, or by a limit that does not depend on the body. It reports
+// false if it has responded. The request that it returns has the whole body; free must be called once
+// it has ended.
+func (h *policedHandler) decide(w http.ResponseWriter, r *http.Request, m *policy.Match, client string) (v policy.Verdict, whole *http.Request, free func(), ok bool) {
+	free = func() {}
+	if m.ReadsBody(r) && h.engine.Identify(r.Context(), m) {
+		if v, refused := h.engine.RefuseUnread(m); refused {
+			return v, r, free, true
+		}
+		next := *r
+		r = &next
+		var err error
+		if free, err = m.ReadBody(r, h.shares.Of(client, &h.bodies)); err != nil {
+			w.Header().Set("Connection", "close")
+			if errors.Is(err, policy.ErrBodyMemory) {
+				w.Header().Set("Retry-After", "1")
+				http.Error(w, "there is no memory left for the body of this request", http.StatusServiceUnavailable)
+			} else {
+				http.Error(w, "the body of this request did not come", http.StatusBadRequest)
+			}
+			return v, r, free, false
+		}
+	}
+	return h.engine.DecideMatch(r.Context(), m), r, free, true
+}
+
 // believed returns the header of a request for its limits: without the fields that only proxies may
 // send, if the connection comes from nobody that is trusted.
-func (h *policing) believed(r *http.Request) http.Header {
-	if !slices.ContainsFunc(h.proxied, func(name string) bool { return len(r.Header[name]) > 0 }) || Trusted(r, h.trusted) {
+func (h *policing) believed(r *http.Request, trusted bool) http.Header {
+	if trusted || !slices.ContainsFunc(h.proxied, func(name string) bool { return len(r.Header[name]) > 0 }) {
 		return r.Header
 	}
 	next := maps.Clone(r.Header)
@@ -226,17 +277,20 @@ func (h *policing) wait(r *http.Request, v *policy.Verdict, client string) error
 // enter takes the places of concurrency limits. A request that waits for one counts as queued.
 func (h *policing) enter(r *http.Request, v *policy.Verdict, client string) error {
 	var place policy.QueuePlace
-	defer func() { place.Leave() }()
+	ctx, end := r.Context(), func() {}
+	defer func() { end(); place.Leave() }()
 	known := len(v.Events())
-	err := v.EnterQueued(r.Context(), func() (context.Context, error) {
+	err := v.EnterQueued(ctx, func() (context.Context, error) {
 		if place.Taken() {
-			return r.Context(), nil
+			return ctx, nil
 		}
+		queue := h.routes[v.Route].queue
 		var full *weir.LimitedError
-		if place, full = h.routes[v.Route].queue.Join(client, v.Limit, 0); full != nil {
-			return r.Context(), full
+		if place, full = queue.Join(client, v.Limit, 0); full != nil {
+			return ctx, full
 		}
-		return r.Context(), nil
+		ctx, end = queue.Within(ctx)
+		return ctx, nil
 	})
 	h.write(v.Events()[known:])
 	return err
@@ -315,6 +369,11 @@ func (h *policing) refuse(w http.ResponseWriter, r *http.Request, v *policy.Verd
 	response, ok := h.routes[v.Route].apart[v.Limit]
 	if !ok {
 		response = h.routes[v.Route].refused
+	}
+	if h.plainOnly && h.routes[v.Route].own {
+		SetRetryAfter(w.Header(), m.Decision)
+		response.Write(w, r, m.Limit)
+		return
 	}
 	h.refuseWith(w, r, m, &response)
 }

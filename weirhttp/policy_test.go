@@ -338,6 +338,29 @@ func TestUnsupported(t *testing.T) {
 	}
 }
 
+// TestRefusedByDefault: the handler responds for routes without a refused of their own, also to limits with
+// a status.
+func TestRefusedByDefault(t *testing.T) {
+	busy := hourly("busy", 1)
+	busy.Status = 503
+	h, _ := withPolicy(t, policy.Policy{
+		Limits: []policy.Limit{hourly("a", 1), busy, hourly("own", 1)},
+		Routes: []policy.Route{{Match: "/a", Limits: []string{"a"}}, {Match: "/busy", Limits: []string{"busy"}}, {Match: "/own", Limits: []string{"own"}, Refused: policy.Refused{Status: 420}}},
+	}, ok, weirhttp.RefusedByDefault(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		m, _ := weirhttp.ResponseFrom(r.Context())
+		w.WriteHeader(430 + m.Route)
+	})))
+	for path, want := range map[string]int{"/a": 430, "/busy": 431, "/own": 420} {
+		for _, want := range []int{200, want} {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+			if w.Code != want || (w.Header().Get("Retry-After") == "") != (want == 200) {
+				t.Errorf("%s: %d %v, want %d", path, w.Code, w.Header(), want)
+			}
+		}
+	}
+}
+
 // TestSettingsAreSorted: for each setting of a policy, a developer has decided whether a handler can
 // carry it out. See notForHandlers.
 func TestSettingsAreSorted(t *testing.T) {

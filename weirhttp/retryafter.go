@@ -27,7 +27,7 @@ func reportOf(resp *http.Response) pacing.Report {
 	}
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, overloaded:
-		r.Refused = true
+		r.Refused, r.Limit = true, resp.StatusCode == http.StatusTooManyRequests
 	case http.StatusForbidden: // GitHub refuses so too
 		r.Refused = h.Get("Retry-After") != "" || h.Get("X-RateLimit-Remaining") == "0"
 	}

@@ -70,13 +70,20 @@ func MaxPauseKeys(n int) TransportOption {
 
 // Processes says how many processes share the limits of the server. Each then has requests in flight
 // for half of its share of what the server says remains, so that they do not use the same rest several
-// times. Of a limit below 40 for each process, each sends one request at a time at the end, which may be
-// refused. default: 1
+// times, and sends the last ones one by one and evenly until the reset. Of a limit below 4 for each
+// process, each sends one request at a time, which may be refused. default: 1
 func Processes(n int) TransportOption {
 	if n < 1 {
 		panic(fmt.Sprintf("weirhttp: Processes(%d): write a number above 0", n))
 	}
 	return func(t *transportSettings) { t.gate.Processes = int64(n) }
+}
+
+// NoLearnedRate lets requests go at once again after a pause, at whatever rate they come. Use it if a
+// server refuses with 429 for another reason than the rate of requests with one key (PauseBy). default:
+// the rate of a server that says nothing about its limit is learned from its refusals: see Transport
+func NoLearnedRate() TransportOption {
+	return func(t *transportSettings) { t.gate.NoRate = true }
 }
 
 // SharePauses tells other processes of pauses, through a store: those that use the same name keep to

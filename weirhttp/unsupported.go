@@ -1,6 +1,7 @@
 package weirhttp
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -10,16 +11,31 @@ import (
 // wrongOptions returns an error for each option that a policy has a setting for.
 func wrongOptions(s settings) (wrong []error) {
 	for _, name := range s.given {
-		if !slices.Contains([]string{"Refused", "Observe", "InContext", "Log", "PassUnmatched"}, name) {
+		if !slices.Contains([]string{"Refused", "RefusedByDefault", "Observe", "InContext", "Log", "PassUnmatched", "Client", "Values", "Route"}, name) {
 			wrong = append(wrong, fmt.Errorf("weirhttp: %s is no option of Policy: the policy says it", name))
 		}
 	}
 	return wrong
 }
 
+// CheckPolicy returns what Policy would refuse in a policy with these options, before there are an
+// engine and stores. nil means that it would accept all of it.
+func CheckPolicy(p *policy.Policy, options ...Option) error {
+	s := newSettings(options)
+	return errors.Join(append(wrongOptions(s), notForHandlers(p, &s)...)...)
+}
+
+// notInMemory returns an error for each limit whose store the engine has not.
+func notInMemory(e *policy.Engine) (wrong []error) {
+	for _, name := range e.KeptInMemory() {
+		wrong = append(wrong, fmt.Errorf("weirhttp: limits.%s: its store is not in policy.Options.Stores, so each process would count by itself: add the store, or remove store", name))
+	}
+	return wrong
+}
+
 // notForHandlers returns an error for each setting of a policy that a handler cannot carry out.
 // Leaving them out in silence would change who is limited, or what the refused get.
-func notForHandlers(e *policy.Engine, p *policy.Policy, logs bool) (wrong []error) {
+func notForHandlers(p *policy.Policy, s *settings) (wrong []error) {
 	add := func(is bool, where, why string) {
 		if is {
 			wrong = append(wrong, fmt.Errorf("weirhttp: %s: %s", where, why))
@@ -32,11 +48,11 @@ func notForHandlers(e *policy.Engine, p *policy.Policy, logs bool) (wrong []erro
 	add(p.SnapshotFile != "", "snapshot_file", "a handler writes no file: call Engine.WriteSnapshot and ReadSnapshot, and remove it")
 	add(p.AccessLog != policy.AccessLog{}, "access_log", "a handler writes no access log: use Observe, and remove it")
 	add(len(p.Rooms) > 0, "waiting_rooms", "a waiting room needs the gateway: use weir serve, or remove it")
-	for _, name := range e.KeptInMemory() {
-		add(true, "limits."+name, "its store is not in policy.Options.Stores, so each process would count by itself: add the store, or remove store")
-	}
+	const otherClient = "the option Client says who the client is: remove it"
+	add(s.client != nil && len(p.TrustedProxies) > 0, "trusted_proxies", otherClient)
+	add(s.client != nil && p.ClientHeader != "", "client_header", otherClient)
 	for i := range p.Limits {
-		add(p.Limits[i].Log != "" && !logs, "limits."+p.Limits[i].Name+".log", "there is no logger: pass the option Log, or remove it")
+		add(p.Limits[i].Log != "" && s.log == nil, "limits."+p.Limits[i].Name+".log", "there is no logger: pass the option Log, or remove it")
 	}
 	for i := range p.Routes {
 		r := &p.Routes[i]

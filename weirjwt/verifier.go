@@ -11,6 +11,7 @@
 package weirjwt
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -223,6 +224,9 @@ func newVerified(standard *registered, raw map[string]json.RawMessage) (*verifie
 		t.from = standard.IssuedAt.Time()
 	}
 	for name, text := range raw {
+		if hasNameTwice(text) {
+			return nil, invalid("a claim has a name twice")
+		}
 		d := json.NewDecoder(strings.NewReader(string(text)))
 		d.UseNumber()
 		var value any
@@ -242,6 +246,39 @@ func newVerified(standard *registered, raw map[string]json.RawMessage) (*verifie
 		}
 	}
 	return t, nil
+}
+
+// hasNameTwice reports whether an object within a claim has a name twice: other readers may take the
+// other value. Names of the claims themselves are checked by go-jose.
+func hasNameTwice(text []byte) bool {
+	d := json.NewDecoder(bytes.NewReader(text))
+	var open []map[string]bool // the names of the objects that are open; nil for an array
+	atName := false
+	for {
+		token, err := d.Token()
+		if err != nil {
+			return false // the end, or not JSON, which decoding finds
+		}
+		innermost := len(open) - 1
+		switch delim, _ := token.(json.Delim); {
+		case delim == '{':
+			open, atName = append(open, map[string]bool{}), true
+			continue
+		case delim == '[':
+			open, atName = append(open, nil), false
+			continue
+		case delim != 0: // } or ]
+			open = open[:innermost]
+		case atName:
+			name, _ := token.(string)
+			if open[innermost][name] {
+				return true
+			}
+			open[innermost][name], atName = true, false
+			continue
+		}
+		atName = len(open) > 0 && open[len(open)-1] != nil // a value has ended
+	}
 }
 
 // check checks what depends on the time.

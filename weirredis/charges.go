@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// chargesCall writes charges down, for main.lua or take.lua.
+// chargesCall writes charges down, for call.lua or take.lua.
 func (x *exchange) chargesCall() Call {
 	kinds, write := x.kinds, x.write
 	if x.protocol == protocolShort {
@@ -17,16 +17,22 @@ func (x *exchange) chargesCall() Call {
 	keys := make([]string, 1, 1+len(x.requests))
 	keys[0] = x.nonce
 	var limits []*limit
+	var once []string
 	for _, r := range x.requests {
 		for i := range r.charges {
-			limits = add(limits, r.charges[i].limit)
-			keys = append(keys, r.charges[i].key)
+			c := &r.charges[i]
+			limits = add(limits, c.limit)
+			keys = append(keys, c.key)
+			if c.once != "" {
+				once = append(once, c.once)
+			}
 		}
 	}
-	return Call{Script: x.store.scripts.of(kinds), Send: x.source, Keys: keys, Args: []string{write(limits, len(keys)-1)}}
+	args := []string{write(limits, len(keys)-1)}
+	return Call{Script: x.store.scripts.of(kinds), Send: x.source, Keys: append(keys, once...), Args: args}
 }
 
-// write writes the argument of main.lua.
+// write writes the argument of call.lua.
 func (x *exchange) write(limits []*limit, charges int) string {
 	b := make([]byte, 0, 256)
 	calendars := x.calendars()
@@ -42,7 +48,7 @@ func (x *exchange) write(limits []*limit, charges int) string {
 	for _, l := range limits {
 		b = appendString(b, l.def)
 	}
-	b = appendArray(b, 7*charges)
+	b = appendArray(b, 8*charges)
 	groups := int64(0)
 	for _, r := range x.requests {
 		early := x.early(r)
@@ -63,6 +69,7 @@ func (x *exchange) write(limits []*limit, charges int) string {
 			b = appendInt(b, c.more)
 			b = appendString(b, string(c.paper))
 			b = appendInt(b, early)
+			b = appendInt(b, c.ttl)
 		}
 	}
 	return string(append(b, calendars...))
@@ -179,15 +186,16 @@ func (x *exchange) readCharges(text string) {
 			r.charges[i].read(in)
 		}
 	}
-	var steps, behind int64
+	var steps, behind, inexact int64
 	if in.b != "" {
-		steps, behind = in.int(), in.int()
+		steps, behind, inexact = in.int(), in.int(), in.int()
 	}
 	if in.err != nil || elements == 0 {
 		x.finish(errAnswer)
 		return
 	}
 	x.part.clock.see(now, x.sent)
+	x.store.inexact.Add(uint64(inexact))
 	if steps > 0 {
 		x.store.stepped(steps, span(behind))
 	}

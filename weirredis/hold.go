@@ -10,8 +10,8 @@ import (
 )
 
 // ErrLost is the cause with which a Hold's context ends when the hold was not extended in time, or
-// the server has forgotten it.
-var ErrLost = errors.New("weirredis: the hold is lost: it was not extended in time, or the server has forgotten it")
+// the server lost it.
+var ErrLost = errors.New("weirredis: the hold is lost: it was not extended in time, or the server lost it")
 
 // A Hold is a place held in Redis. It is a plain value; copies are the same hold. The zero Hold
 // holds nothing, and its methods are harmless. A caller that enters must call Done: until then the
@@ -58,7 +58,7 @@ func (h Hold) Fence() int64 {
 }
 
 // Lost returns a channel that is closed when the place may be another's: no heartbeat got through
-// for MaxHold, the server has forgotten the hold, or the store was closed. The work should stop
+// for MaxHold, the server lost the hold, or the store was closed. The work should stop
 // then. After Done the channel is never closed.
 func (h Hold) Lost() <-chan struct{} {
 	if h.h == nil {
@@ -280,17 +280,17 @@ func (s *Store) closeHolds() {
 		all.timer.Stop()
 	}
 	all.mu.Unlock()
-	told := make(chan struct{})
+	left := make(chan struct{})
 	go func() {
 		all.leaves.Wait()
-		close(told)
+		close(left)
 	}()
 	timeout := time.NewTimer(s.opts.Timeout)
 	defer timeout.Stop()
 	select {
-	case <-told:
+	case <-left:
 	case <-timeout.C:
 		s.cancel()
-		<-told
+		<-left
 	}
 }

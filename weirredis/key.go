@@ -4,8 +4,15 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"net/url"
 	"strings"
 )
+
+// onceKey returns the key that says that a settlement was carried out, in the slot of its state. No name of a
+// limit has a % there.
+func onceKey(state, once string) string {
+	return state[:strings.IndexByte(state, '}')+1] + ":%settled:" + once
+}
 
 // maxTag is how long a tag may be, in bytes. A longer one is replaced by its SHA-256.
 const maxTag = 512
@@ -79,4 +86,45 @@ func slotOf(key string) uint16 {
 		}
 	}
 	return crc % slots
+}
+
+// pattern matches the Redis keys of all states of a name, and some others; see keyOf.
+func (s *Store) pattern(name string) string {
+	return globs.Replace(s.opts.Prefix) + "{*}:" + globs.Replace(names.Replace(name)) + "*"
+}
+
+// globs escapes a text for a pattern of Redis.
+var globs = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
+
+// keyOf returns the key of a state of a name, of its Redis key; ok is false for any other Redis key, and for
+// a key that is so long that Redis has its hash.
+func (s *Store) keyOf(name, at string) (key string, ok bool) {
+	rest, found := strings.CutPrefix(at, s.opts.Prefix+"{")
+	if !found {
+		return "", false
+	}
+	tag, rest, _ := strings.Cut(rest, "}:")
+	text := tag
+	if of, further, with := strings.Cut(rest, ":"); with {
+		rest, text = of, further
+	}
+	if rest != names.Replace(name) {
+		return "", false
+	}
+	if key, ok = unescape(text); !ok {
+		return "", false
+	}
+	return key, s.key(name, key) == at
+}
+
+// unescape is the opposite of escape.
+func unescape(text string) (key string, ok bool) {
+	switch {
+	case text == "~":
+		return "", true
+	case strings.HasPrefix(text, "~"):
+		return "", false
+	}
+	key, err := url.PathUnescape(text)
+	return key, err == nil
 }

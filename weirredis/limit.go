@@ -202,3 +202,6 @@ func Check(l weir.Limit) error {
 	_, err := compile(l)
 	return err
 }
+
+// Keeps implements weir.Keeper: it is Check.
+func (s *Store) Keeps(l weir.Limit) error { return Check(l) }

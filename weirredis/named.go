@@ -343,16 +343,16 @@ var namedLua string
 // docs/redis.md.
 func NamedScript() *Script { return (&scripts{clock: timeLine}).named() }
 
-// named is the script of Named: all algorithms, main.lua, and the part that reads text.
+// named is the script of Named: all algorithms, mainLua, and the part that reads text.
 func (s *scripts) named() *Script {
 	const key = "named"
 	if made, ok := s.made.Load(key); ok {
 		return made.(*Script)
 	}
-	body := strings.TrimSuffix(s.source(full), lua("main"))
+	body := strings.TrimSuffix(s.source(full), mainLua())
 	source := "-- The named limits of Weir, put together from the files of weirredis/lua. docs/redis.md says how they are used.\n" +
 		// a function has room for 200 names
-		body + "local function decide(KEYS, ARGV)\n" + lua("main") + "end\nlocal function named()\n" + namedLua + "end\nreturn named()\n"
+		body + "local function decide(KEYS, ARGV)\n" + mainLua() + "end\nlocal function named()\n" + namedLua + "end\nreturn named()\n"
 	made, _ := s.made.LoadOrStore(key, newScript(source))
 	return made.(*Script)
 }

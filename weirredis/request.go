@@ -80,8 +80,10 @@ type charge struct {
 	op    weir.Op
 	cost  int64
 	group int
-	more  int64 // Within of OpReserve; 1 where a take wants a receipt
+	more  int64 // Within of OpReserve; of a take, 1 where a receipt is wanted, 2 where it will be settled
 	paper weir.Receipt
+	once  string // the key that a settle leaves, so that a repeat does nothing; empty for none
+	ttl   int64  // of that key, in milliseconds
 
 	decision weir.Decision
 	receipt  weir.Receipt
@@ -167,16 +169,23 @@ func (s *Store) charge(index int, of *weir.Charge) (c charge, err error) {
 	c = charge{index: index, key: s.key(of.Name, of.Key), limit: l, name: of.Name, op: of.Op, cost: cost(of.Cost), group: max(of.Group, 0)}
 	switch of.Op {
 	case weir.OpTake:
-		if of.Keep {
+		switch {
+		case of.Keep && of.Estimate:
+			c.more = 2
+		case of.Keep:
 			c.more = 1
 		}
 	case weir.OpReserve:
-		c.more = within(of.Within)
-	case weir.OpSettle:
-		if c.paper = of.Receipt; of.Cost > most {
-			return c, fmt.Errorf("%w: a cost of %d is more than Redis can count: at most %d", ErrCharge, of.Cost, int64(most))
+		if c.more = within(of.Within); of.Estimate {
+			c.paper = "settled"
 		}
-	case weir.OpPeek, weir.OpTakeSome, weir.OpCarry, weir.OpReset:
+	case weir.OpSettle:
+		// work that is done must count: an error here would make the largest cost the cheapest one
+		c.paper, c.cost = of.Receipt, min(c.cost, most)
+		if of.Once != "" && of.OnceFor > 0 {
+			c.once, c.ttl = onceKey(c.key, of.Once), int64(of.OnceFor/time.Millisecond)+1
+		}
+	case weir.OpPeek, weir.OpTakeSome, weir.OpCarry, weir.OpReset, weir.OpGiveBack:
 	default:
 		return c, fmt.Errorf("%w: %v is no operation", ErrCharge, of.Op)
 	}
@@ -219,6 +228,10 @@ func (c *charge) read(r *reader) {
 			c.err = errLate
 			return
 		}
+		if text == "WEIREXPIRED" {
+			c.err = fmt.Errorf("limit %q: %w", c.name, weir.ErrExpired)
+			return
+		}
 		c.err = fmt.Errorf("%w: limit %q: %s", ErrCharge, c.name, text)
 		c.decision = weir.Decision{RetryAfter: weir.Never, By: c.name, Source: weir.SourceStore}
 		return
@@ -246,7 +259,7 @@ func (c *charge) read(r *reader) {
 		c.delay, c.receipt = span(r.int()), weir.Receipt(r.string())
 	case c.op == weir.OpTakeSome:
 		c.taken, c.receipt = r.int(), weir.Receipt(r.string())
-	case c.op == weir.OpTake && c.more == 1:
+	case c.op == weir.OpTake && c.more > 0:
 		c.receipt = weir.Receipt(r.string())
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // A script is put together from files: a common part, the algorithms that the call is about, and
-// main.lua. So a call about token buckets does not pay for the other algorithms: Redis defines all
+// what carries the call out (mainLua). So a call about token buckets does not pay for the other algorithms: Redis defines all
 // functions of a script anew in each run.
 //
 //go:embed lua/*.lua
@@ -106,6 +106,10 @@ func (s *scripts) ping() *Script {
 	return made.(*Script)
 }
 
+// mainLua is the part of a script that carries out a call: it reads the call, asks the algorithms, and
+// stores the states.
+func mainLua() string { return lua("call") + lua("ask") + lua("main") }
+
 // source puts a script together.
 func (s *scripts) source(kinds kindSet) string {
 	if kinds == short {
@@ -134,6 +138,6 @@ func (s *scripts) source(kinds kindSet) string {
 		b.WriteString(lua("versions"))
 	}
 	b.WriteString(lua("keyclock"))
-	b.WriteString(lua("main"))
+	b.WriteString(mainLua())
 	return b.String()
 }

@@ -23,7 +23,7 @@ type stepWatch struct {
 	tell  func(behind time.Duration)
 }
 
-// quietFor is how long no key meets a step back before another one is told: a step is met by each
+// quietFor is how long no key meets a step back before another one is reported: a step is met by each
 // key that is in use.
 const quietFor = time.Minute
 

@@ -92,6 +92,7 @@ type Store struct {
 	queues  queues
 	holds   holds
 	steps   stepWatch
+	inexact atomic.Uint64
 
 	topology topology                  // of a cluster
 	entered  sync.Map                  // by name, the *Concurrency of Enter
@@ -145,6 +146,10 @@ func New(e Evaler, o Options) (*Store, error) {
 	rand.Read(s.self[:])
 	return s, nil
 }
+
+// Inexact returns how many reservations of this Store were too many to be remembered in the states of
+// their keys: cancelling them, or settling them for less, may give back less than was charged.
+func (s *Store) Inexact() uint64 { return s.inexact.Load() }
 
 // Close refuses new calls, ends those in flight, and waits for them: no longer than Timeout, even
 // if the client only obeys deadlines.

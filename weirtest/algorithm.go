@@ -9,7 +9,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// An algorithm is the rule of a limit together with its state, as SEMANTICS defines it. The Model uses it to decide,
+// An algorithm is the rule of a limit together with its state. The Model uses it to decide,
 // to reserve and to keep a queue.
 //
 // Times are clock readings or durations in clock units, as exact fractions if the algorithm needs
@@ -93,7 +93,7 @@ func algorithmOf(l weir.Limit, tick time.Duration, blind bool) algorithm {
 	case weir.IntervalBucket:
 		return newInterval(l, tick, blind)
 	case weir.FixedWindow:
-		return newFixed(l, tick)
+		return newFixed(l, tick, blind)
 	case weir.SlidingWindow:
 		return newSlots(l, tick)
 	case weir.SlidingCounter:

@@ -9,7 +9,7 @@ import (
 
 // A Clock is a virtual clock for weir.WithClock and weir.WithTimers. It stands still until Set
 // moves it. Timers then fire in order, each at its own time, in the goroutine that calls Set. The
-// zero value reads 0. A Clock is not safe for concurrent use.
+// zero value reads 0. Now is safe for concurrent use; all other methods are not.
 type Clock struct{ c vclock.Clock }
 
 // Now returns the reading, in nanoseconds.

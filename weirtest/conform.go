@@ -23,19 +23,23 @@ type Subject struct {
 	// wait or a debt of more than a century are not compared further.
 	Latest int64
 	// Open returns a new Taker of a limit. Its clock reads nanoseconds and stands still until it is
-	// set. Conform also tests those of Peeker, Reserver, Joiner and Setter that the Taker
-	// implements. It closes a Taker that implements io.Closer. The scripts need a Holder; there, By
-	// of decisions is the name of the algorithm, such as token_bucket.
+	// set. Conform also tests those of Peeker, Reserver, Joiner, KeptJoiner, Keeper, SomeTaker and Setter
+	// that the Taker implements, and reservations that are Expiring. It closes a Taker that implements
+	// io.Closer. The scripts need a Holder; there, By of decisions is the name of the algorithm, such as
+	// token_bucket.
 	Open func(l weir.Limit, c *Clock) (Taker, error)
-	// Blind means that the Subject has only the states and does not know which reservations are
-	// outstanding. It may then give back less.
+	// Blind means that the Subject is a store: it has only the states. Those of TokenBucket, LeakyBucket
+	// and SmoothBursty hold their outstanding reservations, as NewStoreModel has it; those of
+	// IntervalBucket and WarmUp do not, and may give back less. Its keys have a state for each of the
+	// last two versions of their limit, and clocks that go on where the store's steps back: see
+	// Versions. Its Takers must be Switchers.
 	Blind bool
 	// Places returns a store that keeps the places of Concurrency limits; nil for a Subject that
 	// keeps none. All stores that it returns share their places. Conform closes those that implement
 	// io.Closer.
 	Places func() (policy.Holder, error)
-	// Limits draw the limits for the random walks, with random parameters; default: one for each
-	// algorithm.
+	// Limits draw the limits for the random walks, with random parameters; default: Limits, or
+	// StoredLimits for a Blind subject.
 	Limits []func(random *rand.Rand) weir.Limit
 
 	Seed  uint64 // of the random walks; the same seed always gives the same walks
@@ -61,6 +65,38 @@ type Reserver interface {
 // A Joiner has queues to wait in.
 type Joiner interface {
 	Join(key string, cost int64, maxDelay time.Duration) (*weir.Place, weir.Decision)
+}
+
+// A KeptJoiner has places in queues that can be settled, before and after their turns.
+type KeptJoiner interface {
+	JoinKept(key string, cost int64) (KeptPlace, weir.Decision)
+}
+
+// A KeptPlace is a place of JoinKept. *weir.Place is one.
+type KeptPlace interface {
+	Ready() <-chan struct{}
+	Delay() time.Duration
+	Settle(actual int64)
+}
+
+// A Keeper is a store whose takes can be settled: OpTake with Keep. estimate is the Estimate of the
+// charge.
+type Keeper interface {
+	TakeKept(key string, cost int64, estimate bool) (Reservation, bool)
+}
+
+// A SomeTaker is a store that charges as much of a cost as there is: OpTakeSome. taken is 0 where the
+// decision is a refusal.
+type SomeTaker interface {
+	TakeSome(key string, cost int64) (taken int64, d weir.Decision)
+}
+
+// An Expiring is a Reservation in a store. SettleInTime is Settle, and reports whether the store has
+// remembered the reservation until then: if not, it stays charged, and the store's error is
+// weir.ErrExpired.
+type Expiring interface {
+	Reservation
+	SettleInTime(actual int64) bool
 }
 
 // A Setter changes its limit.
@@ -118,7 +154,9 @@ func Conform(t TB, s Subject) {
 		s.Steps = 60
 	}
 	limits := s.Limits
-	if limits == nil {
+	if limits == nil && s.Blind {
+		limits = StoredLimits()
+	} else if limits == nil {
 		limits = Limits()
 	}
 	for i, draw := range limits {
@@ -154,6 +192,9 @@ func (s Subject) scripts(t TB) {
 		return
 	}
 	shut(probe)
+	if _, ok := probe.(Switcher); !ok && s.Blind {
+		t.Errorf("%T has no method Switch: callers of a store may have two versions of a limit at once, as during a rolling deploy", probe)
+	}
 	if _, ok := probe.(Holder); !ok || s.Tick != 1 || s.Limits != nil {
 		t.Logf("the scripts are left out: they ask for all verbs, for each limit, and for a clock of nanoseconds")
 		return
@@ -202,7 +243,7 @@ func (s Subject) try(w walk) (*difference, error) {
 		return nil, err
 	}
 	defer shut(subject)
-	p := &pair{blind: s.Blind, tick: s.Tick, doubles: s.Latest > 0, clock: clock, limit: w.limit, subject: subject, models: map[string]reference{}, made: map[int]made{}, queued: map[int]queuedPlace{}}
+	p := &pair{blind: s.Blind, tick: s.Tick, doubles: s.Latest > 0, clock: clock, limit: w.limit, subject: subject, models: map[string]reference{}, made: map[int]made{}, queued: map[int]queuedPlace{}, kept: map[int]keptPlace{}}
 	for i, c := range w.calls {
 		if got, want := p.do(i, c); got != want {
 			if s.Latest > 0 && strings.Contains(want, time.Duration(math.MaxInt64).String()) {

@@ -20,7 +20,47 @@ func openKeyed(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return weirtest.Keyed(k), nil
+	g, err := keyed.NewGroup(k)
+	return keyedSubject{weirtest.Keyed(k), g}, err
+}
+
+// keyedSubject keeps places by a group of one.
+type keyedSubject struct {
+	weirtest.Holder
+	group *keyed.Group[string]
+}
+
+func (s keyedSubject) JoinKept(key string, cost int64) (weirtest.KeptPlace, weir.Decision) {
+	charges := []keyed.Charge[string]{{Key: key, Cost: cost, Wait: true, Keep: true}}
+	d, err := s.group.Take(charges)
+	if err != nil {
+		panic(err)
+	}
+	return &keyedPlace{&charges[0]}, d
+}
+
+type keyedPlace struct{ c *keyed.Charge[string] }
+
+func (p *keyedPlace) Settle(actual int64) {
+	if err := p.c.Settle(actual); err != nil {
+		panic(err)
+	}
+}
+
+func (p *keyedPlace) Delay() time.Duration {
+	if p.c.Place == nil {
+		return 0
+	}
+	return p.c.Place.Delay()
+}
+
+func (p *keyedPlace) Ready() <-chan struct{} {
+	if p.c.Place != nil {
+		return p.c.Place.Ready()
+	}
+	ready := make(chan struct{})
+	close(ready)
+	return ready
 }
 
 // walks is the number of random walks for each limit. `make long` sets enough for a million steps.
@@ -56,6 +96,9 @@ func (l *limiters) Reserve(key string, cost int64, maxDelay time.Duration) (weir
 }
 func (l *limiters) Join(key string, cost int64, maxDelay time.Duration) (*weir.Place, weir.Decision) {
 	return l.of(key).Join(cost, maxDelay)
+}
+func (l *limiters) JoinKept(key string, cost int64) (weirtest.KeptPlace, weir.Decision) {
+	return l.of(key).JoinKept(cost, -1)
 }
 func (l *limiters) SetLimit(next weir.Limit) error {
 	l.limit = next
@@ -113,19 +156,19 @@ func (g *generous) Take(key string, cost int64) weir.Decision {
 	return d
 }
 
-// told is a TB that records failures.
-type told struct{ errors []string }
+// recorder is a TB that records failures.
+type recorder struct{ errors []string }
 
-func (t *told) Helper()             {}
-func (t *told) Logf(string, ...any) {}
-func (t *told) Errorf(format string, args ...any) {
+func (t *recorder) Helper()             {}
+func (t *recorder) Logf(string, ...any) {}
+func (t *recorder) Errorf(format string, args ...any) {
 	t.errors = append(t.errors, fmt.Sprintf(format, args...))
 }
 
 // TestConformFinds: for each algorithm, Conform finds an implementation that admits too much, and
 // reports it in a few calls.
 func TestConformFinds(t *testing.T) {
-	var found told
+	var found recorder
 	weirtest.Conform(&found, weirtest.Subject{Tick: time.Microsecond, Seed: 1, Open: func(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
 		s, err := openStepper(l, c)
 		return &generous{stepper: s.(*stepper)}, err

@@ -11,8 +11,19 @@ import (
 
 // Limits returns a generator for each algorithm. It draws small parameters, for which states often
 // coincide, and some extreme ones. All limits count in whole microseconds.
-func Limits() []func(*rand.Rand) weir.Limit {
-	single := singles()
+func Limits() []func(*rand.Rand) weir.Limit { return withAll(singles()) }
+
+// StoredLimits returns a generator for each algorithm that stores keep, and further ones. Its All are
+// made of all of them.
+func StoredLimits(further ...func(*rand.Rand) weir.Limit) []func(*rand.Rand) weir.Limit {
+	stored := slices.DeleteFunc(singles(), func(draw func(*rand.Rand) weir.Limit) bool {
+		return storable(draw(rand.New(rand.NewPCG(1, 1)))) != nil
+	})
+	return withAll(append(stored, further...))
+}
+
+// withAll adds a generator of All to those of its parts.
+func withAll(single []func(*rand.Rand) weir.Limit) []func(*rand.Rand) weir.Limit {
 	return append(single, func(r *rand.Rand) weir.Limit {
 		parts := make([]weir.Limit, []int{1, 2, 2, 3, 3, 4, 8}[r.IntN(7)])
 		for i := range parts {
@@ -109,15 +120,18 @@ func (s Subject) walk(r *rand.Rand, draw func(*rand.Rand) weir.Limit, all []func
 	}
 	size, step := scale(w.limit, s.Tick)
 	made, joined, storing := []int{}, []int{}, stores(w.limit)
+	order := []int{3, s.Steps}[r.IntN(2)] // which of the latest reservations are settled
 	fleet, versions := s.Blind && r.IntN(2) == 0, []weir.Limit{beginsFull(w.limit, storing)}
 	for i := range s.Steps {
 		if i > 0 {
 			now = moved(now, drawMove(r, step, size), first, last)
 		}
 		c := call{at: now, key: []string{"a", "a", "a", "b"}[r.IntN(4)], cost: drawCost(r, size)}
-		switch p := r.IntN(24); {
-		case p < 9 || i == 0:
+		switch p := r.IntN(27); {
+		case p < 8 || i == 0:
 			c.verb = doTake
+		case p == 8:
+			c.verb = doSome
 		case p < 11:
 			c.verb = doPeek
 		case atEnds && p >= 19:
@@ -128,6 +142,11 @@ func (s Subject) walk(r *rand.Rand, draw func(*rand.Rand) weir.Limit, all []func
 		case p == 23 && len(joined) > 0:
 			c.verb, c.of = doLeave, joined[len(joined)-1-r.IntN(min(3, len(joined)))]
 			c.key = w.calls[c.of].key
+		case p >= 24 && atEnds:
+			c.verb = doPeek
+		case p >= 24:
+			c.verb, c.within = doKeep, r.Int64N(2)
+			made = append(made, i)
 		case p < 15:
 			c.verb, c.within = doReserve, []int64{-1, 0, step, 3 * step}[r.IntN(4)]
 			made = append(made, i)
@@ -143,8 +162,8 @@ func (s Subject) walk(r *rand.Rand, draw func(*rand.Rand) weir.Limit, all []func
 			}
 			size, step = scale(c.limit, s.Tick)
 		case p < 19 && len(made) > 0:
-			c.verb, c.of = doSettle, made[len(made)-1-r.IntN(min(3, len(made)))]
-			c.cost = []int64{0, 0, 1, 2, size}[r.IntN(5)]
+			c.verb, c.of = doSettle, made[len(made)-1-r.IntN(min(order, len(made)))]
+			c.cost = []int64{0, 0, 1, 2, size, max(w.calls[c.of].cost, 0)}[r.IntN(6)]
 		case p == 19 && r.IntN(3) == 0:
 			c.verb, c.limit = doSet, draw(r)
 			if r.IntN(3) == 0 {

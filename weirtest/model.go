@@ -9,7 +9,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// A Model is one state of a limit as SEMANTICS defines it, computed in exact fractions and as
+// A Model is one state of a limit, computed in exact fractions and as
 // simply as possible. It shares no code with the limiters except the structs. So a result on which
 // both agree is likely to be right.
 //
@@ -24,6 +24,7 @@ type Model struct {
 	waited  bool     // due was in the future when it was computed
 	ids     int
 	blind   bool
+	listing bool // as a store whose states hold their outstanding reservations
 }
 
 // charge is a reservation. mark is nil if nothing can be given back.
@@ -39,6 +40,23 @@ func NewModel(l weir.Limit, tick time.Duration) *Model { return newModel(l, tick
 // NewBlindModel returns the model of a limit whose holder has only the state, and does not know
 // which reservations are outstanding. It may give back less.
 func NewBlindModel(l weir.Limit, tick time.Duration) *Model { return newModel(l, tick, true) }
+
+// NewStoreModel returns the model of a limit whose states hold their outstanding reservations, as far
+// as the algorithm allows: those of TokenBucket, LeakyBucket and SmoothBursty do. The others are as in
+// NewBlindModel.
+func NewStoreModel(l weir.Limit, tick time.Duration) *Model {
+	m := newModel(l, tick, true)
+	m.listing, m.algorithm = true, listing(m.algorithm)
+	return m
+}
+
+// unused returns an untouched algorithm of a limit.
+func (m *Model) unused(l weir.Limit) algorithm {
+	if m.listing {
+		return listing(algorithmOf(l, m.tick, m.blind))
+	}
+	return algorithmOf(l, m.tick, m.blind)
+}
 
 func newModel(l weir.Limit, tick time.Duration, blind bool) *Model {
 	if err := l.Validate(); err != nil {
@@ -303,15 +321,15 @@ func (m *Model) SetLimit(now int64, l weir.Limit) {
 	m.begin(now)
 	defer m.end(now)
 	old := m.algorithm
-	if old.same(algorithmOf(l, m.tick, m.blind)) {
+	if old.same(m.unused(l)) {
 		return
 	}
-	m.algorithm = change(now, old.clone(), algorithmOf(l, m.tick, m.blind))
+	m.algorithm = change(now, old.clone(), m.unused(l))
 	moved := func(c *charge) *charge {
 		if c.mark == nil {
 			return c
 		}
-		return &charge{c.cost, changeMark(now, old, c.mark, algorithmOf(l, m.tick, m.blind))}
+		return &charge{c.cost, changeMark(now, old, c.mark, m.unused(l))}
 	}
 	for id, c := range m.charges {
 		m.charges[id] = moved(c)
@@ -321,7 +339,7 @@ func (m *Model) SetLimit(now int64, l weir.Limit) {
 		if w.promised != nil {
 			w.promised = moved(w.promised)
 			if w.before != nil && m.algorithm.turnsMove() {
-				w.before = change(now, w.before, algorithmOf(l, m.tick, m.blind))
+				w.before = change(now, w.before, m.unused(l))
 			} else {
 				w.before = nil
 			}

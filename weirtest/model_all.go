@@ -9,7 +9,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// allOf is the model of All (SEMANTICS 10): several algorithms that are charged together or not at
+// allOf is the model of All: several algorithms that are charged together or not at
 // all.
 type allOf struct {
 	parts []algorithm
@@ -154,14 +154,31 @@ func (j *allOf) charge(at *big.Rat, cost int64) {
 // room one clock unit earlier is charged as it would be alone, at the exact time at which there was
 // room, so that the queue keeps its rate.
 func (j *allOf) serve(due *big.Rat, now, cost int64) {
-	before := sub(due, whole(1))
+	for _, p := range j.parts {
+		p.charge(p.asOf(turnOfPart(p, due, cost), now), cost)
+	}
+}
+
+// serveKept is serve for a place that is kept.
+func (j *allOf) serveKept(due *big.Rat, now, cost int64, waited bool) mark {
+	var m allMark
 	for _, p := range j.parts {
 		at := due
-		if turn := p.turn(before, cost); turn != nil && turn.Cmp(before) > 0 {
-			at = smallest(turn, due)
+		if waited {
+			at = turnOfPart(p, due, cost)
 		}
-		p.charge(p.asOf(at, now), cost)
+		m = append(m, reserveAt(p, p.asOf(at, now), cost))
 	}
+	return m
+}
+
+// turnOfPart is when a part would have let a waiter go that has its turn at due.
+func turnOfPart(p algorithm, due *big.Rat, cost int64) *big.Rat {
+	before := sub(due, whole(1))
+	if turn := p.turn(before, cost); turn != nil && turn.Cmp(before) > 0 {
+		return smallest(turn, due)
+	}
+	return due
 }
 
 func (j *allOf) reserve(now int64, due *big.Rat, cost int64) mark {
@@ -174,7 +191,7 @@ func (j *allOf) reserve(now int64, due *big.Rat, cost int64) mark {
 
 func (j *allOf) giveBack(now int64, m mark, amount int64) {
 	for i, p := range j.parts {
-		if m := m.(allMark)[i]; m != nil {
+		if m := m.(allMark)[i]; m != nil && p.touched() {
 			p.giveBack(now, m, amount)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// bucket is the model of TokenBucket and LeakyBucket (SEMANTICS 1 and 7): one token comes in t
+// bucket is the model of TokenBucket and LeakyBucket: one token comes in t
 // clock units, and states count in n-ths of a clock unit.
 type bucket struct {
 	tick       time.Duration
@@ -24,14 +24,20 @@ type bucket struct {
 	x *big.Rat // all that was ever given back, in clock units
 
 	blind bool
-	open  reserved // in clock units
-	ids   int
+	list  *listed // of a store whose states hold their reservations, which are blind for all others
+	// of a list: the next charge is not remembered
+	forgetful bool
+	open      reserved // in clock units
+	ids       int
 }
 
-// bucketMark has z and x just after a charge, and the id of the outstanding reservation.
+// bucketMark has z and x just after a charge, the id of the outstanding reservation, and when its work
+// goes.
 type bucketMark struct {
-	z, x *big.Rat
-	id   int
+	z, x   *big.Rat
+	id     int
+	listed bool
+	goes   *big.Rat
 }
 
 func newBucket(r weir.Rate, tick time.Duration, size, initial int64) *bucket {
@@ -50,7 +56,7 @@ func (b *bucket) largest() int64     { return b.full }
 func (b *bucket) chargesAhead() bool { return true }
 func (b *bucket) turnsMove() bool    { return true }
 func (b *bucket) touched() bool      { return b.z != nil }
-func (b *bucket) String() string     { return fmt.Sprint(b.z, b.x, b.open) }
+func (b *bucket) String() string     { return fmt.Sprint(b.z, b.x, b.open, b.list) }
 
 // clone is a shallow copy: fractions are never changed in place.
 func (b *bucket) clone() algorithm {
@@ -101,16 +107,33 @@ func (b *bucket) contact(now int64) {
 func (b *bucket) charge(at *big.Rat, cost int64) { b.chargeFor(0, at, at, cost) }
 
 // chargeFor charges at a time what goes at another one.
-func (b *bucket) chargeFor(id int, at, goes *big.Rat, cost int64) {
-	if z := b.level(at); add(z, b.cost(cost)).Cmp(whole(math.MaxInt64)) > 0 {
+func (b *bucket) chargeFor(id int, at, goes *big.Rat, cost int64) (entered bool) {
+	z := b.level(at)
+	switch beyond := add(z, b.cost(cost)).Cmp(whole(math.MaxInt64)) > 0; {
+	case b.list != nil && beyond:
+		b.list = new(listed)
+	case b.list != nil:
+		b.list, entered = b.list.charged(id, z, at, goes, b.cost(cost), b.tick)
+	case beyond:
 		b.open = reserved{} // z cannot hold the whole debt, so nothing can be given back exactly
-	} else {
+	default:
 		b.open = b.open.charged(id, z, at, goes, b.cost(cost))
 	}
 	if b.z == nil || b.z.Cmp(at) < 0 {
 		b.z = at
 	}
 	b.z = smallest(add(b.z, b.cost(cost)), whole(math.MaxInt64))
+	return entered
+}
+
+// fill charges what another version of the limit admitted, so its work goes now.
+func (b *bucket) fill(now, cost int64, keeps bool) mark {
+	id := 0
+	if b.ids++; keeps {
+		id = b.ids
+	}
+	entered := b.chargeFor(id, whole(now), whole(now), cost)
+	return bucketMark{b.z, b.x, b.ids, entered, whole(now)}
 }
 
 // reserve charges at now: the state says by itself when what it holds is due.
@@ -121,11 +144,18 @@ func (b *bucket) reserve(now int64, due *big.Rat, cost int64) mark {
 	}
 	b.ids++
 	id := b.ids
-	if b.blind {
+	if b.blind && (b.list == nil || b.forgetful) {
 		id = 0
 	}
-	b.chargeFor(id, whole(now), goesAt(sub(b.level(whole(now)), room), whole(now), due), cost)
-	return bucketMark{b.z, b.x, b.ids}
+	goes := goesAt(sub(b.level(whole(now)), room), whole(now), due)
+	entered := b.chargeFor(id, whole(now), goes, cost)
+	return bucketMark{b.z, b.x, b.ids, entered, goes}
+}
+
+func (b *bucket) reserveAt(at *big.Rat, cost int64) mark {
+	b.ids++
+	b.chargeFor(b.ids, at, at, cost)
+	return bucketMark{b.z, b.x, b.ids, false, at}
 }
 
 // goesAt is when work goes that a state lets go at a time: now at the earliest, and when it is due
@@ -138,7 +168,17 @@ func goesAt(exactly, now, due *big.Rat) *big.Rat {
 	return goes
 }
 
-func (b *bucket) drop(m mark) { b.open = b.open.without(m.(bucketMark).id) }
+func (b *bucket) drop(m mark) {
+	c := m.(bucketMark)
+	if b.open = b.open.without(c.id); c.listed {
+		b.list, _ = b.list.without(c.id, new(big.Rat), new(big.Rat), b.tick)
+	}
+}
+
+func (b *bucket) expired(now int64, m mark) bool {
+	c := m.(bucketMark)
+	return c.listed && expired(promisedCharge{goes: c.goes}, whole(now), b.tick) && b.level(whole(now)).Cmp(whole(now)) > 0
+}
 
 func (b *bucket) peek(now int64, ahead *big.Int) (remaining int64, reset *big.Int) {
 	t := whole(now)
@@ -172,6 +212,13 @@ func (b *bucket) giveBack(now int64, m mark, amount int64) {
 		b.open, b.z = b.open.giveBack(c.id, b.cost(amount), b.z, t)
 		return
 	}
+	if c.listed {
+		if list, z := b.list.without(c.id, b.cost(amount), t, b.tick); z != nil {
+			z = returned(z, t, b.z)
+			b.list, b.z, b.x = list, z, add(b.x, sub(b.z, z))
+		}
+		return
+	}
 	since := sub(add(b.z, b.x), add(c.z, c.x))
 	if since.Sign() < 0 {
 		return // possible only if z or x reached the end of the clock
@@ -188,7 +235,12 @@ func (b *bucket) giveBack(now int64, m mark, amount int64) {
 	}
 	// else the total cannot be held
 	if total := add(b.x, give); give.Sign() > 0 && total.Cmp(b.most()) <= 0 {
-		b.z, b.x = sub(b.z, give), total
+		z := sub(b.z, give)
+		if b.list != nil && len(b.list.charges) > 0 {
+			b.list, z = b.list.less(give)
+			z = returned(z, t, b.z)
+		}
+		b.z, b.x = z, add(b.x, sub(b.z, z))
 	}
 }
 
@@ -207,6 +259,9 @@ func (b *bucket) changedTo(now int64, o algorithm) algorithm {
 	next.z, next.x = b.moved(b.z, now, next, ceil), smallest(b.rescaled(b.x, next, ceil), next.most())
 	if next.z != nil && next.z.Cmp(whole(math.MaxInt64)) == 0 {
 		next.open = reserved{}
+	}
+	if next.list != nil && b.list != nil && b.t.Cmp(next.t) == 0 && b.z != nil && floor(b.z).Cmp(big.NewInt(now)) >= 0 {
+		next.list = b.list
 	}
 	if b.blind && b.t.Cmp(next.t) != 0 { // a receipt from before gives nothing back: what it charged may have come back at the other rate
 		span := new(big.Int).Lsh(big.NewInt(1), 52)
@@ -243,7 +298,7 @@ func (b *bucket) convertMark(now int64, m mark, o algorithm) mark {
 	if z != nil && z.Cmp(whole(now)) == 0 {
 		z = smallest(whole(now), exact(floor(c.z)))
 	}
-	return bucketMark{z, smallest(b.rescaled(c.x, next, floor), next.most()), 0}
+	return bucketMark{z, smallest(b.rescaled(c.x, next, floor), next.most()), c.id, c.listed, c.goes}
 }
 
 func (b *bucket) spent(now int64) *big.Int {

@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/weirflow/weir"
 )
 
-// fixedWindow is the model of FixedWindow (SEMANTICS 3). A reservation for a later window is
+// fixedWindow is the model of FixedWindow. A reservation for a later window is
 // counted there at once, and nothing goes on before its promised time.
 type fixedWindow struct {
 	tick       time.Duration
@@ -18,6 +19,19 @@ type fixedWindow struct {
 	boundaries boundaries
 
 	now *fixedState // nil while untouched
+
+	blind   bool
+	ids     int
+	charges []fixedCharge // of the latest window, if it began with one of them
+	// forgotten: charges lacks some of the latest window, so that it does not move. Either a later
+	// window had begun, and its only charge was given back, or the limit was changed.
+	forgotten bool
+}
+
+// fixedCharge is a charge of a window, with the time as of which it was made.
+type fixedCharge struct {
+	id       int
+	at, cost int64
 }
 
 // fixedState has the start of the latest window, its count, and the latest promised time. It is
@@ -29,6 +43,7 @@ type fixedState struct {
 
 // fixedMark has the state before a charge and just after it.
 type fixedMark struct {
+	id            int
 	cost          int64
 	before, after fixedState
 }
@@ -44,8 +59,8 @@ type boundaries interface {
 	String() string // differs if the boundaries differ
 }
 
-func newFixed(l weir.FixedWindow, tick time.Duration) *fixedWindow {
-	f := &fixedWindow{tick: tick, limit: l.Limit}
+func newFixed(l weir.FixedWindow, tick time.Duration, blind bool) *fixedWindow {
+	f := &fixedWindow{tick: tick, limit: l.Limit, blind: blind}
 	switch l.Align {
 	case "", weir.AlignEpoch:
 		f.boundaries = evenWindows{int64(l.Window / tick), true}
@@ -195,21 +210,43 @@ func (f *fixedWindow) reserve(now int64, due *big.Rat, cost int64) mark {
 		before = &fixedState{window: f.boundaries.begins(now)}
 	}
 	f.now = &fixedState{window, clamp(new(big.Int).Add(big.NewInt(count), big.NewInt(cost))), ahead(when, now)}
-	return fixedMark{cost, *before, *f.now}
+	at := max(when, window)
+	if count == 0 {
+		f.charges, f.forgotten, at = nil, false, window
+	}
+	if f.ids++; !f.forgotten {
+		f.charges = append(slices.Clone(f.charges), fixedCharge{f.ids, at, cost})
+	}
+	return fixedMark{f.ids, cost, *before, *f.now}
 }
 
 func (f *fixedWindow) turn(seen *big.Rat, cost int64) *big.Rat { return turnOf(f, seen, cost) }
 func (f *fixedWindow) asOf(_ *big.Rat, now int64) *big.Rat     { return whole(now) }
 
 // giveBack lowers the count of the window while it is the current one. If nothing was charged
-// since, it restores the state before the charge.
-func (f *fixedWindow) giveBack(_ int64, m mark, amount int64) {
+// since, it restores the state before the charge. A window that began with what is given back begins
+// with the next charge.
+func (f *fixedWindow) giveBack(now int64, m mark, amount int64) {
 	c, next := m.(fixedMark), *f.now
+	i := slices.IndexFunc(f.charges, func(o fixedCharge) bool { return o.id == c.id })
+	even, ok := f.boundaries.(evenWindows)
+	moves := i >= 0 && !f.blind && ok && !even.aligned
 	switch {
 	case amount == c.cost && next.equals(c.after):
 		next = c.before
-	case next.window == c.after.window:
+		f.forgotten = f.forgotten || next.window != c.after.window
+	case next.window == c.after.window || moves:
 		next.count = max(0, next.count-amount)
+	}
+	if moves {
+		f.charges = slices.Clone(f.charges)
+		if f.charges[i].cost -= amount; f.charges[i].cost <= 0 {
+			f.charges = slices.Delete(f.charges, i, i+1)
+		}
+		end := f.boundaries.ends(next.window, big.NewInt(1))
+		if open := promised(next.promised, now) < end || end == math.MaxInt64; open && len(f.charges) > 0 && next.count > 0 {
+			next.window = max(next.window, f.charges[0].at)
+		}
 	}
 	f.now = &next
 }
@@ -224,6 +261,16 @@ func (f *fixedWindow) same(o algorithm) bool {
 	return ok && f.limit == c.limit && f.boundaries.String() == c.boundaries.String()
 }
 
+// lower lowers the count of the current window, or of the one of promised work.
+func (f *fixedWindow) lower(now, amount int64) {
+	if f.now == nil {
+		return
+	}
+	if window, count, _ := f.at(now); window == f.now.window {
+		f.now.count = max(0, count-amount)
+	}
+}
+
 // changedTo keeps the count. If the windows change, it counts in the window of now, or of the
 // latest promised time.
 func (f *fixedWindow) changedTo(now int64, o algorithm) algorithm {
@@ -233,7 +280,9 @@ func (f *fixedWindow) changedTo(now int64, o algorithm) algorithm {
 	}
 	if next.now = f.now; f.now != nil && f.boundaries.String() != next.boundaries.String() {
 		_, count, when := f.at(now)
-		next.now = &fixedState{next.boundaries.begins(when), count, f.now.promised}
+		next.now, next.forgotten = &fixedState{next.boundaries.begins(when), count, f.now.promised}, true
+	} else {
+		next.charges, next.forgotten, next.ids = f.charges, f.forgotten, f.ids
 	}
 	return next
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// intervalBucket is the model of IntervalBucket (SEMANTICS 2). A reservation for a later step takes
+// intervalBucket is the model of IntervalBucket. A reservation for a later step takes
 // the tokens of that step. Until then nothing else goes on, and the state has the tokens of the
 // promised time.
 type intervalBucket struct {
@@ -61,7 +61,7 @@ func (b *intervalBucket) String() string {
 	if b.now == nil {
 		return "untouched"
 	}
-	return fmt.Sprint(*b.now, b.open)
+	return fmt.Sprint(b.now.tokens, b.now.step, b.now.grid, b.now.promised, b.open)
 }
 
 // reached: steps are counted up to the clock, or to a promised time.

@@ -9,7 +9,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// slidingCounter is the model of SlidingCounter (SEMANTICS 5). The current window counts fully, and
+// slidingCounter is the model of SlidingCounter. The current window counts fully, and
 // the previous one with the part that a sliding window still covers.
 type slidingCounter struct {
 	tick   time.Duration
@@ -77,14 +77,14 @@ func (c *slidingCounter) at(t *big.Int) (s counts, into *big.Int) {
 	return s, into
 }
 
-// fits is the condition of SEMANTICS: previous*(W-e) + (current+c)*W <= L*W.
+// fits is the condition previous*(W-e) + (current+c)*W <= L*W.
 func (c *slidingCounter) fits(s counts, into *big.Int, cost int64) bool {
 	old := new(big.Int).Mul(s.previous, new(big.Int).Sub(c.length(), into))
 	all := new(big.Int).Mul(new(big.Int).Add(s.current, big.NewInt(cost)), c.length())
 	return all.Add(all, old).Cmp(new(big.Int).Mul(big.NewInt(c.limit), c.length())) <= 0
 }
 
-// when returns the first time from t on at which a cost fits, by the formula of SEMANTICS.
+// when returns the first time from t on at which a cost fits.
 func (c *slidingCounter) when(t *big.Int, cost int64) *big.Int {
 	s, into := c.at(t)
 	if c.fits(s, into, cost) {

@@ -10,7 +10,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// slidingLog is the model of SlidingLog (SEMANTICS 6): a list of the charges, in order. A charge
+// slidingLog is the model of SlidingLog: a list of the charges, in order. A charge
 // counts for one window from its time on. It is kept until the clock, not only a promised time, is
 // that far: the reservation with that promised time may still be cancelled.
 type slidingLog struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// slidingWindow is the model of SlidingWindow (SEMANTICS 4): the count of each slot, by the slot's
+// slidingWindow is the model of SlidingWindow: the count of each slot, by the slot's
 // number. As in a ring of n counters, a slot evicts the slots that are n, 2n, ... slots older.
 type slidingWindow struct {
 	tick           time.Duration

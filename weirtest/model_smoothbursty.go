@@ -9,7 +9,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// smoothBursty is the model of SmoothBursty (SEMANTICS 8). Its state is f: the time of the next
+// smoothBursty is the model of SmoothBursty. Its state is f: the time of the next
 // free permit, minus the time in which the stored permits came. From f on a charge of any cost goes
 // on, and the next one waits for it.
 type smoothBursty struct {
@@ -21,17 +21,22 @@ type smoothBursty struct {
 	x *big.Rat // all that was ever given back, in clock units
 
 	blind bool
-	open  reserved // in clock units
-	ids   int
+	list  *listed // of a store whose states hold their reservations, which are blind for all others
+	// of a list: the next charge is not remembered
+	forgetful bool
+	open      reserved // in clock units
+	ids       int
 }
 
-// burstyMark has f and x just after a charge, the id of the outstanding reservation, and its cost
-// in permits and in time. A change of the rate does not change the cost in time.
+// burstyMark has f and x just after a charge, the id of the outstanding reservation, its cost in
+// permits and in time, and when its work goes. A change of the rate does not change the cost in time.
 type burstyMark struct {
-	f, x *big.Rat
-	id   int
-	cost int64
-	time *big.Rat
+	f, x   *big.Rat
+	id     int
+	cost   int64
+	time   *big.Rat
+	listed bool
+	goes   *big.Rat
 }
 
 func newBursty(l weir.SmoothBursty, tick time.Duration, blind bool) *smoothBursty {
@@ -62,7 +67,7 @@ func (b *smoothBursty) chargesAhead() bool { return true }
 func (b *smoothBursty) turnsMove() bool    { return true }
 func (b *smoothBursty) touched() bool      { return b.f != nil }
 func (b *smoothBursty) clone() algorithm   { c := *b; return &c }
-func (b *smoothBursty) String() string     { return fmt.Sprint(b.f, b.x, b.open) }
+func (b *smoothBursty) String() string     { return fmt.Sprint(b.f, b.x, b.open, b.list) }
 
 // contact starts the storing of permits.
 func (b *smoothBursty) contact(now int64) {
@@ -119,26 +124,61 @@ func (b *smoothBursty) fits(at *big.Rat, cost int64) bool {
 func (b *smoothBursty) used(at *big.Rat) *big.Rat { return sub(add(b.level(at), b.store), at) }
 
 // chargeFor charges at a time what goes at another one.
-func (b *smoothBursty) chargeFor(id int, at, goes *big.Rat, cost int64) {
-	if z := add(b.level(at), b.store); !b.fits(at, cost) {
+func (b *smoothBursty) chargeFor(id int, at, goes *big.Rat, cost int64) (entered bool) {
+	z, fits := add(b.level(at), b.store), b.fits(at, cost)
+	switch price := mul(b.t, whole(cost)); {
+	case b.list != nil && price.Sign() == 0: // nothing to give back
+	case b.list != nil && !fits:
+		b.list = new(listed)
+	case b.list != nil:
+		b.list, entered = b.list.charged(id, z, at, goes, price, b.tick)
+	case !fits:
 		b.open = reserved{} // f cannot hold the whole debt, so nothing can be given back exactly
-	} else {
-		b.open = b.open.charged(id, z, at, goes, mul(b.t, whole(cost)))
+	default:
+		b.open = b.open.charged(id, z, at, goes, price)
 	}
 	b.f = smallest(add(b.level(at), mul(b.t, whole(cost))), sub(whole(math.MaxInt64), b.store))
+	return entered
+}
+
+// fill charges what another version of the limit admitted, so its work goes now.
+func (b *smoothBursty) fill(now, cost int64, keeps bool) mark {
+	id := 0
+	if b.ids++; keeps {
+		id = b.ids
+	}
+	entered := b.chargeFor(id, whole(now), whole(now), cost)
+	return burstyMark{b.f, b.x, b.ids, cost, mul(b.t, whole(cost)), entered, whole(now)}
 }
 
 func (b *smoothBursty) reserve(now int64, due *big.Rat, cost int64) mark {
 	b.ids++
 	id := b.ids
-	if b.blind {
+	if b.blind && (b.list == nil || b.forgetful) {
 		id = 0
 	}
-	b.chargeFor(id, whole(now), goesAt(b.level(whole(now)), whole(now), due), cost)
-	return burstyMark{b.f, b.x, b.ids, cost, mul(b.t, whole(cost))}
+	goes := goesAt(b.level(whole(now)), whole(now), due)
+	entered := b.chargeFor(id, whole(now), goes, cost)
+	return burstyMark{b.f, b.x, b.ids, cost, mul(b.t, whole(cost)), entered, goes}
 }
 
-func (b *smoothBursty) drop(m mark) { b.open = b.open.without(m.(burstyMark).id) }
+func (b *smoothBursty) reserveAt(at *big.Rat, cost int64) mark {
+	b.ids++
+	b.chargeFor(b.ids, at, at, cost)
+	return burstyMark{b.f, b.x, b.ids, cost, mul(b.t, whole(cost)), false, at}
+}
+
+func (b *smoothBursty) drop(m mark) {
+	c := m.(burstyMark)
+	if b.open = b.open.without(c.id); c.listed {
+		b.list, _ = b.list.without(c.id, new(big.Rat), new(big.Rat), b.tick)
+	}
+}
+
+func (b *smoothBursty) expired(now int64, m mark) bool {
+	c := m.(burstyMark)
+	return c.listed && expired(promisedCharge{goes: c.goes}, whole(now), b.tick) && b.used(whole(now)).Sign() > 0
+}
 
 // parts rounds a span down to what a state can hold.
 func (b *smoothBursty) parts(span *big.Rat) *big.Rat {
@@ -155,8 +195,16 @@ func (b *smoothBursty) giveBack(now int64, m mark, amount int64) {
 	c, t := m.(burstyMark), whole(now)
 	if !b.blind {
 		var z *big.Rat
-		b.open, z = b.open.giveBack(c.id, b.parts(quo(mul(c.time, whole(amount)), whole(c.cost))), add(b.f, b.store), t)
+		b.open, z = b.open.giveBack(c.id, b.parts(quo(mul(b.parts(c.time), whole(amount)), whole(c.cost))), add(b.f, b.store), t)
 		b.f = sub(z, b.store)
+		return
+	}
+	if c.listed {
+		z := add(b.f, b.store)
+		if list, without := b.list.without(c.id, mul(b.t, whole(amount)), t, b.tick); without != nil {
+			without = returned(without, t, z)
+			b.list, b.f, b.x = list, sub(without, b.store), add(b.x, sub(z, without))
+		}
 		return
 	}
 	full := sub(t, b.store)
@@ -170,7 +218,12 @@ func (b *smoothBursty) giveBack(now int64, m mark, amount int64) {
 		give = smallest(give, sub(smallest(mul(b.t, whole(amount)), promised), since))
 	}
 	if give.Sign() > 0 && b.f.Cmp(full) > 0 {
-		b.f, b.x = sub(b.f, give), add(b.x, give)
+		f := sub(b.f, give)
+		if b.list != nil && len(b.list.charges) > 0 {
+			b.list, f = b.list.less(give)
+			f = sub(returned(f, t, add(b.f, b.store)), b.store)
+		}
+		b.f, b.x = f, add(b.x, sub(b.f, f))
 	}
 }
 
@@ -213,15 +266,13 @@ func (b *smoothBursty) changedTo(now int64, o algorithm) algorithm {
 	return next
 }
 
-// convertMark keeps the time, because a debt is a time.
+// convertMark keeps the time, because a debt is a time. It is rounded when it is given back, by the
+// limit of then, however often the limit has changed meanwhile.
 func (b *smoothBursty) convertMark(_ int64, m mark, o algorithm) mark {
-	next, ok := o.(*smoothBursty)
-	if !ok || b.blind {
+	if _, ok := o.(*smoothBursty); !ok || b.blind {
 		return nil
 	}
-	c := m.(burstyMark)
-	c.time = next.parts(c.time)
-	return c
+	return m
 }
 
 func (b *smoothBursty) spent(now int64) *big.Int {

@@ -9,7 +9,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// warmUp is the model of WarmUp (SEMANTICS 8), in the words of Guava: permits are stored while
+// warmUp is the model of WarmUp, in the words of Guava: permits are stored while
 // there are no requests, and taking one takes the longer the more are stored.
 type warmUp struct {
 	tick      time.Duration
@@ -200,6 +200,12 @@ func (w *warmUp) bare() algorithm {
 }
 
 func (w *warmUp) reserve(now int64, _ *big.Rat, cost int64) mark {
+	return w.reserveFrom(now, whole(now), cost)
+}
+
+func (w *warmUp) reserveAt(at *big.Rat, cost int64) mark { return w.reserveFrom(down(at), at, cost) }
+
+func (w *warmUp) reserveFrom(now int64, at *big.Rat, cost int64) mark {
 	m := warmMark{cost: cost, at: now, storedWas: w.stored, nextWas: w.next}
 	if w.stored == nil {
 		m.storedWas, m.nextWas = w.max, whole(now)
@@ -207,7 +213,7 @@ func (w *warmUp) reserve(now int64, _ *big.Rat, cost int64) mark {
 	if w.ids++; !w.blind {
 		m.id = w.ids
 	}
-	w.note(whole(now), cost, m.id)
+	w.note(at, cost, m.id)
 	m.storedThen, m.nextThen = w.stored, w.next
 	return m
 }

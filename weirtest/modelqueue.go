@@ -3,6 +3,7 @@ package weirtest
 import (
 	"math"
 	"math/big"
+	"slices"
 	"time"
 
 	"github.com/weirflow/weir"
@@ -15,6 +16,7 @@ type waiter struct {
 	promised *charge
 	before   algorithm // just before the promised charge, if the turn moves with the limit
 	turn     *big.Rat  // the promised turn; nil if it is unknown
+	keep     bool      // its charge can be settled after the turn
 }
 
 // promise charges all waiters ahead of time, each for a time of its own. A reservation behind them
@@ -59,8 +61,18 @@ func (m *Model) promisedTurn(before algorithm, i int, now int64) *big.Rat {
 	return turn
 }
 
-// Join joins the queue. The id is for Leave and Outcome. It is 0 if Join did not join.
+// Join joins the queue. The id is for Leave and Waits. It is 0 if Join did not join.
 func (m *Model) Join(now, cost, within int64) (id int, delay time.Duration, d weir.Decision) {
+	return m.join(now, cost, within, false)
+}
+
+// JoinKept is Join for a charge that can be settled before and after its turn. The id is for
+// SettlePlace, too.
+func (m *Model) JoinKept(now, cost, within int64) (id int, delay time.Duration, d weir.Decision) {
+	return m.join(now, cost, within, true)
+}
+
+func (m *Model) join(now, cost, within int64, keep bool) (id int, delay time.Duration, d weir.Decision) {
 	m.begin(now)
 	defer m.end(now)
 	wait, d := m.accept(now, cost, within)
@@ -69,9 +81,14 @@ func (m *Model) Join(now, cost, within int64) (id int, delay time.Duration, d we
 	}
 	m.ids++
 	if wait.Sign() > 0 {
-		m.line = append(m.line, &waiter{id: m.ids, cost: cost})
+		m.line = append(m.line, &waiter{id: m.ids, cost: cost, keep: keep})
 		if len(m.line) == 1 {
 			m.due = add(whole(now), wait)
+		}
+	} else if keep {
+		c := &charge{cost: cost}
+		if m.charges[m.ids] = c; cost > 0 {
+			c.mark = m.algorithm.reserve(now, whole(now), cost)
 		}
 	} else if cost > 0 {
 		m.algorithm.charge(whole(now), cost)
@@ -96,6 +113,30 @@ func (m *Model) Leave(now int64, id int) bool {
 		}
 	}
 	return false
+}
+
+// SettlePlace replaces the cost of a kept place by the actual one. A place that still waits leaves the
+// queue. Only the first call for an id counts.
+func (m *Model) SettlePlace(now int64, id int, actual int64) {
+	if actual < 0 {
+		return
+	}
+	if !m.Waits(now, id) {
+		m.Settle(now, id, actual)
+		return
+	}
+	m.begin(now)
+	defer m.end(now)
+	i := slices.IndexFunc(m.line, func(w *waiter) bool { return w.id == id })
+	w := m.line[i]
+	m.line = slices.Delete(slices.Clone(m.line), i, i+1)
+	if w.promised != nil {
+		m.giveBack(now, w.promised, w.cost)
+	}
+	if actual > 0 {
+		m.algorithm.contact(now)
+		m.algorithm.charge(whole(now), actual)
+	}
 }
 
 // Waits reports whether a Join still waits at now.
@@ -139,10 +180,16 @@ func (m *Model) serve(now int64) {
 		m.line = m.line[1:]
 		j, ok := m.algorithm.(*allOf)
 		switch {
+		case w.promised != nil && w.keep:
+			m.charges[w.id] = w.promised
 		case w.promised != nil:
 			if w.promised.mark != nil {
 				m.algorithm.drop(w.promised.mark)
 			}
+		case ok && w.keep:
+			m.charges[w.id] = &charge{w.cost, j.serveKept(m.due, now, w.cost, m.waited)}
+		case w.keep:
+			m.charges[w.id] = &charge{w.cost, reserveAt(m.algorithm, m.algorithm.asOf(m.due, now), w.cost)}
 		case ok && m.waited:
 			j.serve(m.due, now, w.cost)
 		default:
@@ -171,4 +218,14 @@ func (m *Model) unpromised() *big.Int {
 		}
 	}
 	return sum
+}
+
+// reserveAt makes a reservation as of a time that need not be whole, whose work goes at once.
+func reserveAt(l algorithm, at *big.Rat, cost int64) mark {
+	if r, ok := l.(interface {
+		reserveAt(at *big.Rat, cost int64) mark
+	}); ok {
+		return r.reserveAt(at, cost)
+	}
+	return l.reserve(down(at), at, cost)
 }

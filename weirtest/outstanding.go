@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// outstanding implements the exact rule of SEMANTICS 1 for a state that is one backlog. It holds
+// outstanding implements the exact rule of docs/guarantees.md for a state that is one backlog. It holds
 // the reservations that are neither settled nor cancelled, oldest first, and for each the smallest
 // backlog that any later charge found. It is a value: a change returns a new one.
 type outstanding []openCharge

@@ -48,6 +48,7 @@ type pair struct {
 	models  map[string]reference
 	made    map[int]made
 	queued  map[int]queuedPlace
+	kept    map[int]keptPlace
 	now     int64 // the current reading
 	high    int64 // the latest reading
 	// the latest reading at which a state was idle: states may have been evicted then, so calls at
@@ -62,6 +63,15 @@ type queuedPlace struct {
 	key     string
 }
 
+// keptPlace is a place that can be settled, on both sides.
+type keptPlace struct {
+	subject KeptPlace
+	model   int
+	key     string
+	settled bool // or not to be settled any more
+	ready   bool // its turn has come
+}
+
 // made is a reservation, on both sides.
 type made struct {
 	subject Reservation
@@ -72,7 +82,7 @@ type made struct {
 func (p *pair) model(key string) reference {
 	m := p.models[key]
 	if m == nil {
-		if m = newModel(p.limit, p.tick, false); p.blind {
+		if m = (limiterKey{newModel(p.limit, p.tick, false)}); p.blind {
 			m = sharedKey{NewVersions(p.tick), &p.limit, map[int]weir.Limit{}}
 		}
 		p.models[key] = m
@@ -118,6 +128,79 @@ func (p *pair) waiting(key string) (got, want string) {
 			}
 		}
 	}
+	for i, l := range p.kept {
+		if l.key != key || l.ready {
+			continue
+		}
+		in := p.model(key).Waits(p.now, l.model)
+		select {
+		case <-l.subject.Ready():
+			l.ready = true
+			p.kept[i] = l
+		default:
+		}
+		if in == l.ready {
+			return fmt.Sprintf("the kept one of line %d waits: %v", i, !l.ready), fmt.Sprintf("it waits: %v", in)
+		}
+	}
+	return "", ""
+}
+
+// keep makes a charge that can be settled: in a store a take, otherwise a place in the queue.
+func (p *pair) keep(i int, c call, m reference) (got, want string) {
+	switch s := p.subject.(type) {
+	case Keeper:
+		r, ok := s.TakeKept(c.key, c.cost, c.within == 1)
+		id, d := m.TakeKept(c.at, c.cost, c.within == 1)
+		if ok && d.Allowed && c.cost > 0 {
+			p.made[i] = made{r, id, c.key}
+		}
+		return p.text(r.Decision()), p.text(d)
+	case KeptJoiner:
+		place, d := s.JoinKept(c.key, c.cost)
+		id, delay, wanted := m.JoinKept(c.at, c.cost, -1)
+		if d.Allowed && wanted.Allowed {
+			p.kept[i] = keptPlace{subject: place, model: id, key: c.key}
+			return fmt.Sprint(p.text(d), " delay ", place.Delay()), fmt.Sprint(p.text(wanted), " delay ", delay)
+		}
+		return p.text(d), p.text(wanted)
+	}
+	return "", ""
+}
+
+// some takes as much as there is; from a subject that does not support that, the whole cost.
+func (p *pair) some(c call, m reference) (got, want string) {
+	s, ok := p.subject.(SomeTaker)
+	if !ok {
+		return p.text(p.subject.Take(c.key, c.cost)), p.text(m.Take(c.at, c.cost))
+	}
+	taken, d := s.TakeSome(c.key, c.cost)
+	cost := min(c.cost, 1)
+	if c.cost > 1 {
+		cost = max(min(c.cost, m.Peek(c.at, 1).Remaining), 1)
+	}
+	_, wanted := m.TakeKept(c.at, cost, false)
+	if !wanted.Allowed {
+		cost = 0
+	}
+	return fmt.Sprint(p.text(d), " taken ", taken), fmt.Sprint(p.text(wanted), " taken ", cost)
+}
+
+// settle settles a reservation or a kept place.
+func (p *pair) settle(c call) (got, want string) {
+	if m, ok := p.made[c.of]; ok {
+		delete(p.made, c.of)
+		expired := p.model(m.key).Settle(c.at, m.model, c.cost)
+		if s, ok := m.subject.(Expiring); ok {
+			return fmt.Sprint("expired: ", !s.SettleInTime(c.cost)), fmt.Sprint("expired: ", expired)
+		}
+		m.subject.Settle(c.cost)
+	} else if l, ok := p.kept[c.of]; ok && !l.settled {
+		l.subject.Settle(c.cost)
+		p.model(l.key).SettlePlace(c.at, l.model, c.cost)
+		l.settled = true
+		p.kept[c.of] = l
+	}
 	return "", ""
 }
 
@@ -156,9 +239,16 @@ func (p *pair) call(i int, c call) (got, want string) {
 			delete(p.made, of)
 		}
 	}
+	for of, l := range p.kept {
+		if p.model(l.key).idle(p.high) {
+			delete(p.kept, of)
+		}
+	}
 	switch m := p.model(c.key); c.verb {
 	case doTake:
 		return p.text(p.subject.Take(c.key, c.cost)), p.text(m.Take(c.at, c.cost))
+	case doSome:
+		return p.some(c, m)
 	case doPeek:
 		if s, ok := p.subject.(Peeker); ok {
 			return p.text(s.Peek(c.key, c.cost)), p.text(m.Peek(c.at, c.cost))
@@ -173,11 +263,9 @@ func (p *pair) call(i int, c call) (got, want string) {
 			return fmt.Sprint(p.text(r.Decision()), " delay ", r.Delay()), fmt.Sprint(p.text(d), " delay ", delay)
 		}
 	case doSettle:
-		if m, ok := p.made[c.of]; ok {
-			m.subject.Settle(c.cost)
-			p.model(m.key).Settle(c.at, m.model, c.cost)
-			delete(p.made, c.of)
-		}
+		return p.settle(c)
+	case doKeep:
+		return p.keep(i, c, m)
 	case doJoin:
 		if s, ok := p.subject.(Joiner); ok {
 			place, d := s.Join(c.key, c.cost, time.Duration(c.within)*p.tick)
@@ -205,6 +293,10 @@ func (p *pair) call(i int, c call) (got, want string) {
 			// what they give back now depends, by one clock unit, on whether an idle state was
 			// evicted
 			clear(p.made)
+			for of, l := range p.kept {
+				l.settled = true
+				p.kept[of] = l
+			}
 		}
 	case doSwitch:
 		if s, ok := p.subject.(Switcher); ok && p.blind && !p.uncountable(c.at) {

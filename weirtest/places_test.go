@@ -91,7 +91,7 @@ func TestPlacesConform(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			places := &placesInMemory{fault: fault, names: map[string]*keyed.Concurrency[string]{}}
-			var found told
+			var found recorder
 			weirtest.Conform(&found, weirtest.Subject{
 				Open: openKeyed, Limits: []func(*rand.Rand) weir.Limit{}, Seed: seeds.Seed(),
 				Places: func() (policy.Holder, error) {

@@ -18,9 +18,7 @@ type receipts struct {
 // kept is the charge of a receipt.
 type kept struct {
 	of     *stored
-	limit  weir.Limit // at the time of the charge
-	r      weir.Reservation
-	cost   int64
+	charge sharedCharge
 	serial uint64
 	node   heap.Node[kept]
 }
@@ -31,11 +29,11 @@ type kept struct {
 func (s *receipts) keep(r *kept, ends int64) weir.Receipt {
 	s.serial++
 	r.serial = s.serial
-	if r.cost > 0 {
+	if r.charge.cost > 0 {
 		s.remember(r, ends)
 	}
 	text := binary.BigEndian.AppendUint64([]byte("weirtest"), r.serial)
-	return weir.Receipt(binary.BigEndian.AppendUint64(text, uint64(r.cost)))
+	return weir.Receipt(binary.BigEndian.AppendUint64(text, uint64(r.charge.cost)))
 }
 
 func (s *receipts) remember(r *kept, ends int64) {

@@ -12,7 +12,10 @@ type reference interface {
 	Take(now, cost int64) weir.Decision
 	Peek(now, cost int64) weir.Decision
 	Reserve(now, cost, within int64) (id int, delay time.Duration, d weir.Decision)
-	Settle(now int64, id int, actual int64)
+	// TakeKept is a take in a store whose charge can be settled; estimate is whether it will be
+	TakeKept(now, cost int64, estimate bool) (id int, d weir.Decision)
+	// Settle reports whether the reservation has expired
+	Settle(now int64, id int, actual int64) (expired bool)
 	SetLimit(now int64, l weir.Limit)
 	Touched() bool
 
@@ -20,9 +23,25 @@ type reference interface {
 	algorithms() []algorithm
 
 	Join(now, cost, within int64) (id int, delay time.Duration, d weir.Decision)
+	JoinKept(now, cost, within int64) (id int, delay time.Duration, d weir.Decision)
+	SettlePlace(now int64, id int, actual int64)
 	Leave(now int64, id int) bool
 	Waits(now int64, id int) bool
 	NextTurn() (int64, bool)
+}
+
+// limiterKey is a key of a limiter in process.
+type limiterKey struct{ *Model }
+
+// TakeKept is of a store that keeps its limiters in process: a reservation without a delay.
+func (k limiterKey) TakeKept(now, cost int64, _ bool) (id int, d weir.Decision) {
+	id, _, d = k.Reserve(now, cost, 0)
+	return id, d
+}
+
+func (k limiterKey) Settle(now int64, id int, actual int64) (expired bool) {
+	k.Model.Settle(now, id, actual)
+	return false
 }
 
 func (m *Model) idle(now int64) bool     { return m.Clone().Peek(now, 0).ResetAfter == 0 }
@@ -44,10 +63,15 @@ func (k sharedKey) Reserve(now, cost, within int64) (id int, delay time.Duration
 	return id, delay, d
 }
 
-func (k sharedKey) Settle(now int64, id int, actual int64) {
-	if l := k.of[id]; l != nil {
-		k.Versions.Settle(l, now, id, actual)
-	}
+func (k sharedKey) TakeKept(now, cost int64, estimate bool) (id int, d weir.Decision) {
+	id, d = k.Versions.TakeKept(*k.limit, now, cost, estimate)
+	k.of[id] = *k.limit
+	return id, d
+}
+
+func (k sharedKey) Settle(now int64, id int, actual int64) (expired bool) {
+	l := k.of[id]
+	return l != nil && k.Versions.Settle(l, now, id, actual)
 }
 
 func (k sharedKey) SetLimit(now int64, l weir.Limit) { k.Carry(l, now) }
@@ -63,6 +87,10 @@ func (k sharedKey) algorithms() (all []algorithm) {
 func (sharedKey) Join(int64, int64, int64) (id int, delay time.Duration, d weir.Decision) {
 	panic("weirtest: a store has no queue")
 }
-func (sharedKey) Leave(int64, int) bool   { return false }
-func (sharedKey) Waits(int64, int) bool   { return false }
-func (sharedKey) NextTurn() (int64, bool) { return 0, false }
+func (sharedKey) JoinKept(int64, int64, int64) (id int, delay time.Duration, d weir.Decision) {
+	panic("weirtest: a store has no queue")
+}
+func (sharedKey) SettlePlace(int64, int, int64) {}
+func (sharedKey) Leave(int64, int) bool         { return false }
+func (sharedKey) Waits(int64, int) bool         { return false }
+func (sharedKey) NextTurn() (int64, bool)       { return 0, false }

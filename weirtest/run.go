@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -367,6 +368,7 @@ func (x *run) request(s *Step) (result, error) {
 		switch source, what, _ := strings.Cut(name, "."); source {
 		case "from":
 			req.Client = policy.ClientKeyOf(value)
+			req.Addr, _ = netip.ParseAddr(value) // a test may name its clients by other texts
 		case "host":
 			req.Host = value
 		case "length":
@@ -394,6 +396,8 @@ func (x *run) request(s *Step) (result, error) {
 		res = result{status: http.StatusBadRequest, decision: &v.Decision}
 	case policy.UnknownCustomer:
 		res = result{status: http.StatusUnauthorized, note: "no valid credentials"} // no limit was charged
+	case policy.UnverifiedCustomer:
+		res = result{status: http.StatusServiceUnavailable, note: "the API key could not be looked up"}
 	case policy.Deny:
 		refused := x.engine.Policy().Routes[v.Route].Refused
 		res = result{status: refused.StatusCode(), decision: &v.Decision}

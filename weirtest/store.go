@@ -10,15 +10,17 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/rules"
 )
 
-// A Store is a weir.Store in memory, for tests of programs that use a weir.Store, and as a
-// reference for other stores. Several nodes in one process can share it. It is exact to a
-// nanosecond: each key has a weir.Limiter, all charges of a batch have the same time, and a group
-// is one atomic step, whatever its keys.
+// A Store is a weir.Store in memory, for tests of programs that use a weir.Store, and the reference
+// for other stores: it is made of the models of this package. Several nodes in one process can share
+// it. It is exact to a nanosecond, all charges of a batch have the same time, and a group is one
+// atomic step, whatever its keys.
 //
-// A charge with another version of a limit changes the limit of its key, as SetLimit does. A store for a
-// fleet keeps a state for each of two versions instead: Versions is the model of that.
+// A key has a state for each of the last two versions of its limit, and a clock that goes on where the
+// Store's steps back: see Versions. As in other stores, cancelling a reservation may give back less
+// than it took ("Cancelling a reservation" in docs/guarantees.md).
 //
 // A Store is safe for concurrent use. Batches run one after the other. It keeps at most 65,536
 // keys. When room is needed, it evicts idle keys, and never others. Without room, a charge of a new
@@ -32,6 +34,7 @@ type Store struct {
 	keys     map[storeKey]*stored
 	full     int // how many keys there may be before idle keys are evicted
 	receipts receipts
+	once     map[string]int64 // the settlements that were carried out, and until when they are remembered
 }
 
 // storeMost limits the keys, and the receipts. storeFew is how many keys are kept before any is
@@ -50,10 +53,10 @@ var ErrClosed = errors.New("weirtest: the store is closed")
 
 type storeKey struct{ name, key string }
 
-// stored is the state of a key.
+// stored is the states of a key.
 type stored struct {
-	limit weir.Limit
-	lim   *weir.Limiter
+	*Versions
+	limit weir.Limit // of the latest call
 }
 
 // NewStore returns an empty store. now returns the time in nanoseconds, since 1970 if windows are
@@ -130,26 +133,46 @@ func (s *Store) one(c *weir.Charge) (d weir.Decision, err error) {
 	if err != nil {
 		return d, err
 	}
-	defer func() { d.Source = weir.SourceStore }()
 	switch c.Op {
 	case weir.OpTake:
-		return s.take(k, c), nil
+		d = s.take(k, c)
 	case weir.OpPeek:
-		return k.lim.Peek(c.Cost), nil
+		d = k.Peek(c.Limit, s.now, c.Cost)
 	case weir.OpReserve:
-		d, c.Delay = s.reserve(k, c, c.Cost, max(c.Within, -1))
-		return d, nil
+		d, c.Delay = s.reserve(k, c, c.Cost, max(c.Within, -1), true)
 	case weir.OpSettle:
-		return s.settle(k, c)
+		d, err = s.settle(k, c)
 	case weir.OpTakeSome:
-		return s.takeSome(k, c), nil
-	case weir.OpCarry, weir.OpReset:
-		return k.lim.Peek(0), nil
+		d = s.takeSome(k, c)
+	case weir.OpCarry:
+		k.Carry(c.Limit, s.now)
+		d = k.Peek(c.Limit, s.now, 0)
+	case weir.OpReset:
+		d = k.Peek(c.Limit, s.now, 0)
+	case weir.OpGiveBack:
+		err = k.GiveBack(c.Limit, s.now, c.Cost)
+		d = k.Peek(c.Limit, s.now, 0)
+	default:
+		err = fmt.Errorf("weirtest: a store knows no operation %d", c.Op)
 	}
-	return d, fmt.Errorf("weirtest: a store knows no operation %d", c.Op)
+	return completed(d, c), err
 }
 
-// group carries out the charges of a group, if each of them fits after those before it.
+// completed is a decision of a model, with the name of the limit.
+func completed(d weir.Decision, c *weir.Charge) weir.Decision {
+	switch {
+	case c.Name == "":
+	case d.By == "":
+		d.By = c.Name
+	default:
+		d.By = c.Name + "/" + d.By
+	}
+	d.Source = weir.SourceStore
+	return d
+}
+
+// group carries out the charges of a group, if each of them fits after those before it. If one is
+// refused, the decisions about the others are what they would have been without a charge.
 func (s *Store) group(batch []weir.Charge, out []weir.Decision, members []int) {
 	keys := make([]*stored, len(members))
 	fail := func(err error) {
@@ -169,53 +192,47 @@ func (s *Store) group(batch []weir.Charge, out []weir.Decision, members []int) {
 			return
 		}
 	}
-	all := true
+	all, after := true, map[*stored]*Versions{}
+	alone := map[*stored]int{}  // how many of the charges are for a key
 	for j, i := range members { // the first pass charges nothing
-		out[i] = after(batch, keys, members, j)
-		out[i].Source = weir.SourceStore
-		all = all && out[i].Allowed
+		c, k := &batch[i], keys[j]
+		alone[k]++
+		if after[k] == nil {
+			after[k] = k.Clone()
+		}
+		if out[i] = completed(after[k].Take(c.Limit, s.now, c.Cost), c); !out[i].Allowed {
+			all = false
+		}
 	}
 	for j, i := range members {
-		if all {
-			out[i] = s.take(keys[j], &batch[i])
-			out[i].Source = weir.SourceStore
+		c := &batch[i]
+		switch {
+		case all:
+			out[i] = completed(s.take(keys[j], c), c)
+		case !out[i].Allowed && alone[keys[j]] == 1: // it is refused again, and its state begins, as after any refusal
+			out[i] = completed(keys[j].Take(c.Limit, s.now, c.Cost), c)
+		case out[i].Allowed:
+			out[i] = completed(keys[j].Peek(c.Limit, s.now, c.Cost), c)
 		}
 	}
-}
-
-// after returns the decision about a member of a group, after the previous members with the same
-// key.
-func after(batch []weir.Charge, keys []*stored, members []int, j int) weir.Decision {
-	var limiters []*weir.Limiter
-	var costs []int64
-	for i := range j + 1 {
-		if keys[i] == keys[j] {
-			limiters = append(limiters, keys[i].lim)
-			costs = append(costs, batch[members[i]].Cost)
-		}
-	}
-	if len(limiters) == 1 {
-		return keys[j].lim.Peek(costs[0])
-	}
-	return weir.NewGroup(limiters...).Peek(costs...)
 }
 
 // take implements OpTake.
 func (s *Store) take(k *stored, c *weir.Charge) weir.Decision {
 	if c.Keep {
-		d, _ := s.reserve(k, c, c.Cost, 0)
+		d, _ := s.reserve(k, c, c.Cost, 0, c.Estimate)
 		return d
 	}
-	return k.lim.Take(c.Cost)
+	return k.Take(c.Limit, s.now, c.Cost)
 }
 
 // takeSome implements OpTakeSome: like weir.Limiter.TakeAtMost, with a receipt.
 func (s *Store) takeSome(k *stored, c *weir.Charge) weir.Decision {
 	cost := min(c.Cost, 1)
 	if c.Cost > 1 {
-		cost = max(min(c.Cost, k.lim.Peek(1).Remaining), 1)
+		cost = max(min(c.Cost, k.Peek(c.Limit, s.now, 1).Remaining), 1)
 	}
-	d, _ := s.reserve(k, c, cost, 0)
+	d, _ := s.reserve(k, c, cost, 0, false)
 	if c.Taken = 0; d.Allowed {
 		c.Taken = cost
 	}
@@ -223,53 +240,60 @@ func (s *Store) takeSome(k *stored, c *weir.Charge) weir.Decision {
 }
 
 // reserve charges ahead of time and keeps a receipt.
-func (s *Store) reserve(k *stored, c *weir.Charge, cost int64, within time.Duration) (weir.Decision, time.Duration) {
-	r, ok := k.lim.Reserve(cost, within)
-	d := r.Decision()
+func (s *Store) reserve(k *stored, c *weir.Charge, cost int64, within time.Duration, outstanding bool) (weir.Decision, time.Duration) {
+	charge, delay, d := k.reserve(c.Limit, s.now, cost, int64(within), outstanding)
 	c.Receipt = ""
-	if !ok {
+	if !d.Allowed {
 		return d, 0
 	}
 	ends := s.now + min(int64(d.ResetAfter), math.MaxInt64-max(s.now, 0))
-	c.Receipt = s.receipts.keep(&kept{of: k, limit: k.limit, r: r, cost: cost}, ends)
-	return d, r.Delay()
+	c.Receipt = s.receipts.keep(&kept{of: k, charge: charge}, ends)
+	return d, delay
 }
 
 // settle implements OpSettle.
 func (s *Store) settle(k *stored, c *weir.Charge) (weir.Decision, error) {
-	cost, r, err := s.receipts.take(c.Receipt)
-	switch {
-	case err != nil:
-		return weir.Decision{}, err
-	case r != nil && r.of == k && weir.Equal(r.limit, k.limit):
-		r.r.Settle(c.Cost)
-	case c.Cost > cost: // nothing can be given back, but a higher cost is charged
-		late, _ := k.lim.Reserve(0, 0)
-		late.Settle(c.Cost - cost)
+	if c.Once != "" && c.OnceFor > 0 {
+		if until, ok := s.once[c.Once]; ok && s.now < until {
+			return k.Peek(c.Limit, s.now, 0), nil
+		}
+		if len(s.once) >= storeMost {
+			s.once = nil
+		}
+		if s.once == nil {
+			s.once = map[string]int64{}
+		}
+		s.once[c.Once] = s.now + int64(c.OnceFor)
 	}
-	return k.lim.Peek(0), nil
+	var cost int64 // without a receipt, nothing was reserved
+	var r *kept
+	if c.Receipt != "" {
+		var err error
+		if cost, r, err = s.receipts.take(c.Receipt); err != nil {
+			return weir.Decision{}, err
+		}
+	}
+	charge := sharedCharge{cost: cost} // nothing can be given back
+	if r != nil && r.of == k {
+		charge = r.charge
+	}
+	if k.settle(c.Limit, s.now, charge, c.Cost) {
+		return weir.Decision{}, weir.ErrExpired
+	}
+	return k.Peek(c.Limit, s.now, 0), nil
 }
 
-// of returns the state of a charge's key, with the limit of the charge. With look, a new state is
-// not kept. A charge that is settled keeps its limit.
+// of returns the states of a charge's key. With look, new states are not kept.
 func (s *Store) of(c *weir.Charge, look bool) (*stored, error) {
+	if err := storable(c.Limit); err != nil {
+		return nil, err
+	}
 	at := storeKey{c.Name, c.Key}
-	k := s.keys[at]
-	switch {
-	case k != nil && (c.Op == weir.OpSettle || weir.Equal(k.limit, c.Limit)):
-		return k, nil
-	case k != nil:
-		if err := k.lim.SetLimit(c.Limit); err != nil {
-			return nil, err
-		}
+	if k := s.keys[at]; k != nil {
 		k.limit = c.Limit
 		return k, nil
 	}
-	lim, err := weir.New(c.Limit, weir.Named(c.Name), weir.WithClock(s.reading), weir.WithWallClock(s.reading))
-	if err != nil {
-		return nil, err
-	}
-	k = &stored{c.Limit, lim}
+	k := &stored{NewVersions(1), c.Limit}
 	if look {
 		return k, nil
 	}
@@ -283,13 +307,26 @@ func (s *Store) of(c *weir.Charge, look bool) (*stored, error) {
 	return k, nil
 }
 
-// reading is the clock of the limiters, so that all charges of a batch have the same time.
-func (s *Store) reading() int64 { return s.now }
+// storable returns why stores do not keep a limit; nil if they do.
+func storable(l weir.Limit) error {
+	if l == nil {
+		return errors.New("weirtest: a charge without a limit")
+	}
+	if err := l.Validate(); err != nil {
+		return err
+	}
+	for _, part := range weir.Parts(l) {
+		if k := rules.KindOf(part); k != nil && k.NoStore != "" {
+			return fmt.Errorf("weirtest: a store does not keep %s: %s", weir.Algorithm(part), k.NoStore)
+		}
+	}
+	return nil
+}
 
 // makeRoom evicts idle keys.
 func (s *Store) makeRoom() {
 	for at, k := range s.keys {
-		if returns(k.limit) && k.lim.Peek(0).ResetAfter == 0 {
+		if returns(k.limit) && k.unused(s.now) {
 			delete(s.keys, at)
 		}
 	}

@@ -1,6 +1,7 @@
 package weirtest
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/big"
@@ -11,7 +12,7 @@ import (
 )
 
 // Versions is the model of a key in a store whose callers do not all have the same version of its
-// limit, as during a rolling deploy (SEMANTICS 10, "Changes of a limit"). The key has a state for
+// limit, as during a rolling deploy. The key has a state for
 // each of the last two versions. Like a Model it is exact, slow, and shares no code with the
 // stores.
 //
@@ -37,6 +38,7 @@ type Versions struct {
 
 	charges map[int]sharedCharge // reservations that are not settled yet
 	ids     int
+	opened  int // how many calls there were: marks of a state that begins in one are unlike those of others
 }
 
 // VersionRest is how long a version of a limit has admitted nothing when a third one may take its
@@ -57,7 +59,6 @@ type version struct {
 // sharedCharge is a reservation, as each version that was charged for it knows it.
 type sharedCharge struct {
 	cost  int64
-	own   algorithm // of the caller that charged; nil if both versions decided
 	parts []chargedVersion
 }
 
@@ -116,6 +117,20 @@ func (v *Versions) Idle(now int64) bool {
 	return len(v.kept) == 0
 }
 
+// unused reports whether the key may be dropped: every state equals an unused one, and the key's clock
+// is the store's.
+func (v *Versions) unused(now int64) bool {
+	if v.Clone().time(now) != now {
+		return false
+	}
+	for _, k := range v.kept {
+		if endOf(k.algorithm, now) > now {
+			return false
+		}
+	}
+	return true
+}
+
 // A view is what a call sees: copies, which are kept if something is charged.
 type view struct {
 	limit   weir.Limit
@@ -128,7 +143,9 @@ type view struct {
 
 // open finds or makes the state of a version.
 func (v *Versions) open(l weir.Limit, now int64) *view {
-	next := algorithmOf(l, v.tick, true)
+	next := listing(algorithmOf(l, v.tick, true))
+	v.opened++
+	numberFrom(next, v.opened<<32)
 	w := &view{limit: l, kept: dropEnded(v.copies(), next, now)}
 	w.own(next, now, int64(VersionRest/v.tick))
 	decides := w.kept[0].algorithm
@@ -207,7 +224,7 @@ func (v *Versions) Take(l weir.Limit, now, cost int64) weir.Decision {
 	w := v.open(l, now)
 	d := w.model.Take(now, cost)
 	if d.Allowed && cost > 0 {
-		w.charged(now, cost)
+		w.charged(now, cost, false)
 	}
 	v.keep(w, now, cost, d)
 	return w.decision(d, now, cost)
@@ -230,18 +247,41 @@ func (v *Versions) Carry(l weir.Limit, now int64) {
 
 // Reserve charges ahead of time. The id is for Settle.
 func (v *Versions) Reserve(l weir.Limit, now, cost, within int64) (id int, delay time.Duration, d weir.Decision) {
+	c, delay, d := v.reserve(l, now, cost, within, true)
+	if d.Allowed {
+		v.ids++
+		id = v.ids
+		v.charges[id] = c
+	}
+	return id, delay, d
+}
+
+// TakeKept is Take for a charge that can be settled. estimate is whether the states remember it until
+// then.
+func (v *Versions) TakeKept(l weir.Limit, now, cost int64, estimate bool) (id int, d weir.Decision) {
+	c, _, d := v.reserve(l, now, cost, 0, estimate)
+	if d.Allowed && cost > 0 {
+		v.ids++
+		id = v.ids
+		v.charges[id] = c
+	}
+	return id, d
+}
+
+// reserve is Reserve for a caller that keeps the charge. outstanding is whether the states remember it:
+// they do not for takes that are mostly never given back.
+func (v *Versions) reserve(l weir.Limit, now, cost, within int64, outstanding bool) (c sharedCharge, delay time.Duration, d weir.Decision) {
 	now = v.time(now)
 	w := v.open(l, now)
+	w.forgetful(!outstanding)
 	made, delay, d := w.model.Reserve(now, cost, within)
-	c := sharedCharge{cost: cost}
-	if !w.third {
-		c.own = unusedAll(w.kept[0].algorithm)
-	}
+	w.forgetful(false)
+	c.cost = cost
 	if d.Allowed && cost > 0 {
-		c.parts = w.charged(now, cost)
+		c.parts = w.charged(now, cost, outstanding)
 		own := w.model.charges[made].mark
 		if !w.third {
-			c.parts = append(c.parts, chargedVersion{c.own, []int64{cost}, []mark{own}, true})
+			c.parts = append(c.parts, chargedVersion{unusedAll(w.kept[0].algorithm), []int64{cost}, []mark{own}, true})
 		} else {
 			for i, m := range own.(allMark) {
 				c.parts = append(c.parts, chargedVersion{unusedAll(w.kept[i].algorithm), []int64{cost}, []mark{m}, true})
@@ -251,12 +291,23 @@ func (v *Versions) Reserve(l weir.Limit, now, cost, within int64) (id int, delay
 	v.keep(w, now, cost, d)
 	if !d.Allowed {
 		delay = w.decision(d, now, cost).RetryAfter
-	} else {
-		v.ids++
-		id = v.ids
-		v.charges[id] = c
 	}
-	return id, delay, w.decision(d, now, cost)
+	return c, delay, w.decision(d, now, cost)
+}
+
+// forgetful says that the states are not to remember the charge that follows.
+func (w *view) forgetful(v bool) {
+	for _, k := range w.kept {
+		parts, _ := all(k.algorithm)
+		for _, p := range parts {
+			switch p := p.(type) {
+			case *bucket:
+				p.forgetful = v
+			case *smoothBursty:
+				p.forgetful = v
+			}
+		}
+	}
 }
 
 // keep keeps what a call leaves behind: all if it charged; a state that has begun, even if it was
@@ -273,12 +324,12 @@ func (v *Versions) keep(w *view, now, cost int64, d weir.Decision) {
 }
 
 // charged charges the version that did not decide, and notes that the other one was used.
-func (w *view) charged(now, cost int64) (filled []chargedVersion) {
+func (w *view) charged(now, cost int64, keeps bool) (filled []chargedVersion) {
 	if w.third || len(w.kept) < 2 {
 		return nil
 	}
 	w.kept[0].used, w.kept[0].ends = now, endOf(w.kept[0].algorithm, now)
-	return []chargedVersion{fill(w.kept[1].algorithm, now, cost)}
+	return []chargedVersion{fill(w.kept[1].algorithm, now, cost, keeps)}
 }
 
 // decision completes a decision that both versions made: for a caller of a third one.
@@ -299,25 +350,63 @@ func (w *view) decision(d weir.Decision, now, cost int64) weir.Decision {
 }
 
 // Settle replaces a reserved cost by the actual one: each version gets back what it was charged too
-// much, or is charged the difference.
-func (v *Versions) Settle(l weir.Limit, now int64, id int, actual int64) {
+// much, or is charged the difference. It reports whether the reservation has expired, so that it stays
+// charged.
+func (v *Versions) Settle(l weir.Limit, now int64, id int, actual int64) (expired bool) {
 	c, ok := v.charges[id]
-	if !ok || actual < 0 || actual == c.cost {
-		return
+	if !ok || actual < 0 {
+		return false
 	}
 	delete(v.charges, id)
+	if actual == c.cost && !anyPart(l, listedInStores) {
+		return false // nobody calls the store for that
+	}
+	return v.settle(l, now, c, actual)
+}
+
+// listedInStores reports whether a store's state lists the outstanding reservations of a limit that is no
+// All.
+func listedInStores(l weir.Limit) bool {
+	switch l.(type) {
+	case weir.TokenBucket, weir.LeakyBucket, weir.SmoothBursty:
+		return true
+	}
+	return false
+}
+
+// settle is Settle for a caller that has kept the charge.
+func (v *Versions) settle(l weir.Limit, now int64, c sharedCharge, actual int64) (expired bool) {
+	if actual < 0 {
+		return false
+	}
 	now = v.time(now)
 	w, given := v.open(l, now), false
+	if own := w.kept[0].algorithm; actual >= c.cost && !w.third && !w.changed {
+		for _, p := range c.parts {
+			if before := own.String(); p.whole && p.of.same(own) && p.marks[0] != nil && own.touched() {
+				if own.drop(p.marks[0]); own.String() != before {
+					v.store(w.kept, now)
+				}
+			}
+		}
+	}
 	switch {
-	case actual > c.cost && !w.third && c.own != nil && c.own.same(w.kept[0].algorithm):
+	case actual == c.cost:
+	case actual > c.cost && w.third: // the caller's version has no state: its work counts for those that have one
+		for _, k := range w.kept {
+			fill(k.algorithm, now, actual-c.cost, false)
+		}
+		v.store(w.kept, now)
+	case actual > c.cost:
 		w.kept[0].algorithm.contact(now)
 		w.kept[0].algorithm.charge(whole(now), actual-c.cost)
-		w.charged(now, actual-c.cost)
+		w.charged(now, actual-c.cost, false)
 		v.store(w.kept, now)
 	case actual < c.cost:
 		for _, k := range w.kept {
 			for _, p := range c.parts {
-				if before := k.algorithm.String(); p.of.same(k.algorithm) {
+				if before := k.algorithm.String(); p.of.same(k.algorithm) && k.algorithm.touched() {
+					expired = expired || p.expired(k.algorithm, now, actual)
 					p.giveBack(k.algorithm, now, actual)
 					given = given || k.algorithm.String() != before
 				}
@@ -327,6 +416,40 @@ func (v *Versions) Settle(l weir.Limit, now int64, id int, actual int64) {
 			v.store(slices.DeleteFunc(w.kept, func(k version) bool { return !k.algorithm.touched() }), now)
 		}
 	}
+	return expired
+}
+
+// expired reports whether a version would give something back if the reservation had not expired.
+func (c chargedVersion) expired(l algorithm, now, actual int64) bool {
+	if c.whole {
+		return markExpired(l, now, c.marks[0])
+	}
+	parts, _ := all(l)
+	for i, p := range parts {
+		if c.amounts[i] > actual && markExpired(p, now, c.marks[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// GiveBack lowers the count of each version, at most to nothing. Only a FixedWindow has one.
+func (v *Versions) GiveBack(l weir.Limit, now, amount int64) error {
+	now = v.time(now)
+	w := v.open(l, now)
+	if _, ok := algorithmOf(l, v.tick, true).(*fixedWindow); !ok {
+		return errors.New("weirtest: only the count of a FixedWindow can be given back without a receipt")
+	}
+	if amount <= 0 {
+		return nil
+	}
+	for _, k := range w.kept {
+		if f, ok := k.algorithm.(*fixedWindow); ok {
+			f.lower(now, amount)
+		}
+	}
+	v.store(slices.DeleteFunc(w.kept, func(k version) bool { return !k.algorithm.touched() }), now)
+	return nil
 }
 
 // giveBack gives back what a version was charged beyond the actual cost.

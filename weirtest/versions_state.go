@@ -27,9 +27,11 @@ func unused(l algorithm) algorithm {
 	switch l := l.clone().(type) {
 	case *bucket:
 		l.z, l.x = nil, new(big.Rat)
+		listing(l)
 		return l
 	case *smoothBursty:
 		l.f, l.x = nil, new(big.Rat)
+		listing(l)
 		return l
 	case *intervalBucket:
 		l.now = nil
@@ -80,14 +82,20 @@ func twice(l algorithm) *big.Int {
 }
 
 // fill charges an algorithm for what another version admitted.
-func fill(l algorithm, now, cost int64) chargedVersion {
+func fill(l algorithm, now, cost int64, keeps bool) chargedVersion {
 	c := chargedVersion{of: unusedAll(l)}
 	parts, _ := all(l)
 	for _, p := range parts {
 		amount := min(cost, clamp(new(big.Int).Sub(twice(p), heldBy(p, now))))
 		var made mark
 		if amount = max(amount, 0); amount > 0 {
-			made = p.reserve(now, whole(now), amount)
+			if f, ok := p.(interface {
+				fill(now, cost int64, keeps bool) mark
+			}); ok {
+				made = f.fill(now, amount, keeps)
+			} else {
+				made = p.reserve(now, whole(now), amount)
+			}
 		}
 		c.amounts, c.marks = append(c.amounts, amount), append(c.marks, made)
 	}

@@ -21,8 +21,8 @@ type call struct {
 	verb   verb
 	key    string
 	cost   int64 // for settle: the actual cost
-	within int64 // for reserve: the longest delay, in clock units
-	of     int   // for settle and leave: the index of the reserve or join in the walk
+	within int64 // for reserve and join: the longest delay, in clock units; for keep: 1 for an estimate
+	of     int   // for settle and leave: the index of the reserve, keep or join in the walk
 	limit  weir.Limit
 }
 
@@ -37,6 +37,8 @@ const (
 	doLeave
 	doSet
 	doSwitch
+	doKeep // a take or a place that can be settled
+	doSome // a take of as much as there is
 )
 
 // shorten removes calls and reduces costs while the results still differ.
@@ -92,6 +94,10 @@ func (w walk) script(tick time.Duration) string {
 			fmt.Fprintf(&b, "join %s %d max=%v\n", c.key, c.cost, time.Duration(c.within)*tick)
 		case doLeave:
 			fmt.Fprintf(&b, "leave the one of line %d\n", c.of)
+		case doKeep:
+			fmt.Fprintf(&b, "keep %s %d estimate=%v\n", c.key, c.cost, c.within == 1)
+		case doSome:
+			fmt.Fprintf(&b, "take at most %s %d\n", c.key, c.cost)
 		case doSet:
 			fmt.Fprintf(&b, "set %T%+v\n", c.limit, c.limit)
 		case doSwitch:

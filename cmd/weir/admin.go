@@ -20,8 +20,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// servers are the running servers that a command talks to, by their admin addresses.
+// servers are the running servers that a command talks to, by their addresses.
 type servers struct {
+	at        listener
 	addresses []string
 	tokenFile string
 	caFile    string
@@ -36,26 +37,64 @@ const (
 	maxAnswer = 64 << 20
 )
 
-// The environment variables in place of flags, and the address without either.
+// A listener is the word below listen in a policy file for the addresses that a command talks to.
+type listener string
+
+// The listeners of commands. The zero value is listen.admin.
 const (
-	adminVariable     = "WEIR_ADMIN" // several addresses are separated by commas
-	tokenFileVariable = "WEIR_TOKEN_FILE"
-	defaultAdmin      = "http://127.0.0.1:9090"
+	atAdmin listener = ""
+	atHTTP  listener = "http"
 )
+
+// name is the word below listen, and the flag for its addresses.
+func (l listener) name() string { return cmp.Or(string(l), "admin") }
+
+// variable is the environment variable in place of the flag. Several addresses are separated by commas.
+func (l listener) variable() string {
+	if l == atHTTP {
+		return "WEIR_HTTP"
+	}
+	return "WEIR_ADMIN"
+}
+
+// tokenVariable is the environment variable for the file with the token.
+func (l listener) tokenVariable() string {
+	if l == atHTTP {
+		return "WEIR_HTTP_TOKEN_FILE"
+	}
+	return "WEIR_TOKEN_FILE"
+}
+
+// address is where the server is without a flag and a variable.
+func (l listener) address() string {
+	if l == atHTTP {
+		return "http://127.0.0.1:8082"
+	}
+	return "http://127.0.0.1:9090"
+}
+
+// tokens is where a policy file names the tokens.
+func (l listener) tokens() string {
+	if l == atHTTP {
+		return "listen.http.tokens"
+	}
+	return "admin.token_file"
+}
 
 // flags adds the flags of every command that talks to servers.
 func (s *servers) flags(c *cobra.Command) {
-	c.Flags().StringSliceVar(&s.addresses, "admin", nil, "the admin address of the server; repeat it for several servers; default: $"+adminVariable+", or "+defaultAdmin)
-	c.Flags().StringVar(&s.tokenFile, "token-file", "", "a file with the server's admin token; default: $"+tokenFileVariable)
+	at := s.at
+	c.Flags().StringSliceVar(&s.addresses, at.name(), nil, "the server's address of listen."+at.name()+"; repeat it for several servers; default: $"+at.variable()+", or "+at.address())
+	c.Flags().StringVar(&s.tokenFile, "token-file", "", "a file with a token of "+at.tokens()+"; default: $"+at.tokenVariable())
 	c.Flags().StringVar(&s.caFile, "ca", "", "a PEM file with the authorities that sign the server's certificate; default: the system's")
 }
 
 // open prepares the HTTP client.
 func (s *servers) open() error {
 	if len(s.addresses) == 0 {
-		s.addresses = strings.Split(cmp.Or(os.Getenv(adminVariable), defaultAdmin), ",")
+		s.addresses = strings.Split(cmp.Or(os.Getenv(s.at.variable()), s.at.address()), ",")
 	}
-	s.tokenFile = cmp.Or(s.tokenFile, os.Getenv(tokenFileVariable))
+	s.tokenFile = cmp.Or(s.tokenFile, os.Getenv(s.at.tokenVariable()))
 	transport := &http.Transport{Proxy: nil}
 	if s.caFile != "" {
 		pem, err := os.ReadFile(s.caFile)
@@ -81,7 +120,7 @@ func (s *servers) open() error {
 		}
 		u, err := url.Parse(a)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Path != "" && u.Path != "/" {
-			return &usageError{fmt.Errorf("--admin %s: write it like http://127.0.0.1:9090", a)}
+			return &usageError{fmt.Errorf("--%s %s: write it like %s", s.at.name(), a, s.at.address())}
 		}
 		s.addresses[i] = strings.TrimSuffix(a, "/")
 	}
@@ -118,6 +157,7 @@ func (s *servers) each(cmd *cobra.Command, do func(address string) error) error 
 type refused struct {
 	Title    string `json:"title"`
 	Detail   string `json:"detail"`
+	Fix      string `json:"fix"`
 	File     string `json:"file"` // the server's policy file, if that is what is wrong
 	Problems []struct {
 		Line    int    `json:"line"`
@@ -132,6 +172,9 @@ type refused struct {
 // Error has a line for each problem of a policy, in the format of weir check.
 func (r *refused) Error() string {
 	text := cmp.Or(r.Detail, r.Title)
+	if r.Fix != "" {
+		text += ": " + r.Fix
+	}
 	if r.File != "" && len(r.Problems) == 0 {
 		text = r.File + ": " + text
 	}
@@ -177,7 +220,7 @@ func (s *servers) ask(ctx context.Context, method, address string, body any, fil
 			err = of.Err
 		}
 		if errors.Is(err, syscall.ECONNREFUSED) {
-			return fmt.Errorf("nothing listens there: start weir serve with listen: { admin: %q }, or name the admin address of the server with --admin or $%s", req.URL.Host, adminVariable)
+			return fmt.Errorf("nothing listens there: start weir serve with listen: { %[1]s: %[2]q }, or name the server's address of listen.%[1]s with --%[1]s or $%[3]s", s.at.name(), req.URL.Host, s.at.variable())
 		}
 		return err
 	}
@@ -190,12 +233,12 @@ func (s *servers) ask(ctx context.Context, method, address string, body any, fil
 		r := &refused{file: file}
 		switch {
 		case resp.StatusCode == http.StatusUnauthorized && s.token == "":
-			return errors.New("the server wants a token: name the file of admin.token_file with --token-file FILE or $" + tokenFileVariable)
+			return fmt.Errorf("the server wants a token: name a file with the token of %s with --token-file FILE or $%s", s.at.tokens(), s.at.tokenVariable())
 		case resp.StatusCode == http.StatusUnauthorized:
-			return fmt.Errorf("the token in %s is wrong: the server has another one in admin.token_file", s.tokenFile)
+			return fmt.Errorf("the token in %s is wrong: it is not in %s of the server", s.tokenFile, s.at.tokens())
 		}
 		if json.Unmarshal(text, r) != nil || r.Detail == "" {
-			r.Detail = fmt.Sprintf("it responded %s: is this the admin address of weir serve?", resp.Status)
+			r.Detail = fmt.Sprintf("it responded %s: is this the address of listen.%s of weir serve?", resp.Status, s.at.name())
 		}
 		return r
 	}

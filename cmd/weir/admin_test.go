@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -18,12 +17,7 @@ limits:`, 1)
 	_, admin := served(t, dir+"/policy.yaml")
 	_, other := served(t, dir+"/same.yaml")
 	at := "http://" + admin
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := "http://" + l.Addr().String()
-	l.Close()
+	const nobody = "http://127.0.0.1:1"
 	for _, c := range []struct {
 		args        string
 		code        int
@@ -86,8 +80,8 @@ limits:`, 1)
 		code int
 		want string
 	}{
-		{nil, "", 1, "the server wants a token: name the file of admin.token_file with --token-file FILE or $WEIR_TOKEN_FILE"},
-		{[]string{"--token-file", dir + "/wrong"}, "", 1, "the token in " + dir + "/wrong is wrong: the server has another one in admin.token_file"},
+		{nil, "", 1, "the server wants a token: name a file with the token of admin.token_file with --token-file FILE or $WEIR_TOKEN_FILE"},
+		{[]string{"--token-file", dir + "/wrong"}, "", 1, "the token in " + dir + "/wrong is wrong: it is not in admin.token_file of the server"},
 		{nil, dir + "/wrong", 1, "the token in " + dir + "/wrong is wrong"},
 		{[]string{"--token-file", dir + "/token"}, dir + "/wrong", 0, ""},
 		{nil, dir + "/token", 0, ""},

@@ -62,8 +62,11 @@ and exits with 1 if a limit can be passed or if that cannot be found out.`,
 				return err
 			}
 			scope := ""
+			if n, ok := server.EnvoyRules(file); ok {
+				scope = ", " + counted(n, "rule") + " of Envoy"
+			}
 			if !server.ForServing(file) {
-				scope = " (no listen: not for serve)"
+				scope += " (no listen: not for serve)"
 			}
 			fmt.Fprintf(out, "%s: ok: %s, %s%s\n", args[0], counted(len(file.Policy.Limits), "limit"), counted(len(file.Policy.Routes), "route"), scope)
 			return nil

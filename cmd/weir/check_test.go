@@ -21,8 +21,8 @@ func TestCheckRefusesWhatServeRefuses(t *testing.T) {
 		"no admin certificate":   {"listen: { admin: \"127.0.0.1:0\" }\nadmin: { tls: { cert: nowhere, key: nowhere } }\n" + up, "admin.tls: open "},
 		"a broken state file":    {"listen: { admin: \"127.0.0.1:0\" }\nadmin: { state_file: short }\n" + up, "admin.state_file: "},
 		"no upstream":            {"listen: { gateway: \"127.0.0.1:0\" }\nroutes: [{ match: / }]\n", "p.yaml:2:10: error: the route / has no upstream"},
-		"rls":                    {"listen: { gateway: \"127.0.0.1:0\", rls: \"127.0.0.1:0\" }\n" + up, "p.yaml:1:40: error: listen.rls: this version of weir does not serve it"},
-		"resp":                   {"listen: { resp: \"127.0.0.1:0\" }\n" + up, "listen.resp: this version of weir does not serve it"},
+		"rls":                    {"listen: { rls: \"127.0.0.1:0\" }\n", "p.yaml:1:16: error: listen.rls has no rules"},
+		"resp":                   {"listen: { gateway: \"127.0.0.1:0\", resp: { address: \"127.0.0.1:0\", store: x } }\n" + up, "there is no store \"x\""},
 		"no certificate":         {"listen: { gateway: { address: \"127.0.0.1:0\", tls: { certificates: [{ cert: nowhere, key: nowhere }] } } }\n" + up, "p.yaml:1:46: error: the certificates of 127.0.0.1:0: open "},
 		"one address twice":      {"listen: { gateway: \"127.0.0.1:8080\", admin: \"127.0.0.1:8080\" }\n" + up, "127.0.0.1:8080 and 127.0.0.1:8080 cannot both be listened on: listen.gateway has that one"},
 		"one address under all":  {"listen: { gateway: \":8080\", admin: \"127.0.0.1:8080\" }\n" + up, "127.0.0.1:8080 and :8080 cannot both be listened on"},
@@ -84,6 +84,25 @@ routes:
 	}
 	if want := "p.yaml:3:10: p.yaml:4:13: p.yaml:6:16: p.yaml:10:40: p.yaml:12:10: p.yaml:15:5:"; code != 1 || strings.Join(got, " ") != want || errs != "" {
 		t.Errorf("%d %s\n%s%s", code, strings.Join(got, " "), out, errs)
+	}
+}
+
+// TestCheckOfServices: check warns of a service with nothing to limit, and counts the rules of Envoy's files.
+func TestCheckOfServices(t *testing.T) {
+	limits := "\nlimits: { l: { key: client.ip, token_bucket: { rate: 1/s, burst: 1 } } }\n"
+	rule := "domain: d\ndescriptors: [{ key: a, rate_limit: { unit: second, requests_per_unit: 1 } }, { key: b, rate_limit: { unit: second, requests_per_unit: 1 } }]\n"
+	for policy, want := range map[string]string{
+		`listen: { http: "127.0.0.1:0" }`:                                 "nothing to limit",
+		`listen: { http: "127.0.0.1:0" }` + limits:                        "",
+		`listen: { http: { address: "127.0.0.1:0", client_limits: {} } }`: "",
+		`listen: { rls: { address: "127.0.0.1:0", envoy: rule.yaml } }`:   "ok: 0 limits, 0 routes, 2 rules of Envoy\n",
+		`listen: { rls: "127.0.0.1:0" }` + limits:                         "ok: 1 limit, 0 routes\n",
+	} {
+		dir := files(t, map[string]string{"p.yaml": policy, "rule.yaml": rule})
+		code, out, errs := weir(t, "", "check", dir+"/p.yaml")
+		if code != 0 || errs != "" || !strings.Contains(out, want) || strings.Contains(out, "nothing to limit") != (want == "nothing to limit") {
+			t.Errorf("%s: %d %s%s", policy, code, out, errs)
+		}
 	}
 }
 

@@ -20,7 +20,7 @@ func importCommand() *cobra.Command {
 		Args:  noCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	c.AddCommand(importNginxCommand())
+	c.AddCommand(importNginxCommand(), importEnvoyCommand())
 	return c
 }
 

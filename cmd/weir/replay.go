@@ -20,13 +20,14 @@ import (
 func replayCommand() *cobra.Command {
 	var config, decisions string
 	var asJSON bool
+	var o sim.Options
 	c := &cobra.Command{
 		Use:   "replay FILE LOG...",
 		Short: "Run access logs through the limits of a policy file, in virtual time",
 		Long: `Replay runs access logs through the limits of a policy in virtual time, as fast as it can read them, and reports
 which clients would have been limited, and by which limit. It reads the Common and Combined Log Formats and JSON
-lines, plain or gzipped; - is standard input. Several logs are merged by time. The first field of a line is
-client.ip.
+lines (also those of Envoy AI Gateway and LiteLLM), plain or gzipped; - is standard input. Several logs are merged
+by time. The first field of a line is client.ip.
 
 FILE is the policy file; with --config FILE, all arguments are logs. Replay exits with 1 if no line could be read.`,
 		Example: "  weir replay policy.yaml access.log access.log.1.gz\n  zcat *.gz | weir replay policy.yaml --json -",
@@ -38,22 +39,24 @@ FILE is the policy file; with --config FILE, all arguments are logs. Replay exit
 					return &usageError{errors.New("the policy or the log is missing: write weir replay FILE LOG..., with at least one log")}
 				}
 			}
-			return replay(cmd, config, decisions, asJSON, logs)
+			return replay(cmd, o, config, decisions, asJSON, logs)
 		},
 	}
 	c.Flags().StringVar(&config, "config", "", "the policy file, in place of the first argument")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
 	c.Flags().StringVar(&decisions, "decisions", "", "write one line per request to this file: line number, allow, deny or delay, and the limit that decided")
+	c.Flags().StringVar(&o.EstimateField, "estimate-field", "", "the field of JSON lines with the estimated cost; default: estimated_cost")
+	c.Flags().StringVar(&o.CostField, "cost-field", "", "the field of JSON lines with the true cost; default: actual_cost")
 	return c
 }
 
-func replay(cmd *cobra.Command, config, decisions string, asJSON bool, logs []string) (err error) {
+func replay(cmd *cobra.Command, o sim.Options, config, decisions string, asJSON bool, logs []string) (err error) {
 	file, err := loadPolicy(config, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
 	noteSkippedRooms(cmd.ErrOrStderr(), &file.Policy)
-	o := sim.Options{Policy: file.Policy}
+	o.Policy = file.Policy
 	var read atomic.Int64
 	total, closeAll, err := openLogs(logs, cmd.InOrStdin(), &o, &read)
 	defer closeAll()
@@ -154,7 +157,11 @@ func (c *countingReader) Read(p []byte) (int, error) {
 // printReport prints the counts to stdout, and the lines that could not be read to stderr.
 func printReport(cmd *cobra.Command, report *sim.Report, asJSON bool) error {
 	if report.Unparsed > 0 {
-		cmd.PrintErrf("%d lines could not be read; the first of them:\n", report.Unparsed)
+		lines := "lines"
+		if report.Unparsed == 1 {
+			lines = "line"
+		}
+		cmd.PrintErrf("%d %s could not be read; the first of them:\n", report.Unparsed, lines)
 		for _, b := range report.Samples {
 			cmd.PrintErrf("  line %d: %s: %q\n", b.Line, b.Why, b.Text)
 		}

@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetErr(stderr)
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	root.AddCommand(serveCommand(), checkCommand(), replayCommand(), testCommand(), importCommand(), limitCommand(),
-		diffCommand(), reloadCommand(), banCommand(), grantCommand(), liftCommand(), bansCommand(), keyCommand(), usageCommand())
+		diffCommand(), reloadCommand(), banCommand(), grantCommand(), liftCommand(), bansCommand(), keyCommand(), usageCommand(), takeCommand(), explainCommand(), storeCommand())
 	root.InitDefaultCompletionCmd(args...)
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {
@@ -107,7 +107,11 @@ func withoutCredentials(err error) string {
 // its subcommands.
 func markUsageErrors(c *cobra.Command) {
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return &usageError{fmt.Errorf("%w: see %s --help", err, c.CommandPath())}
+		fix := "see " + c.CommandPath() + " --help"
+		if strings.Contains(err.Error(), "unknown shorthand flag") { // a key or a cost, and no flag
+			fix = `write -- before arguments if one of them begins with "-", or ` + fix
+		}
+		return &usageError{fmt.Errorf("%w: %s", err, fix)}
 	})
 	c.Args = usageArgs(c.Args)
 	for _, below := range c.Commands() {

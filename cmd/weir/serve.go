@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirflow/weir/server"
+	"github.com/weirflow/weir/server/envoy"
 	"github.com/weirflow/weir/server/handover"
 	"github.com/weirflow/weir/server/policyfile"
 )
@@ -27,6 +29,7 @@ const ballastSize = 64 << 20
 
 func serveCommand() *cobra.Command {
 	var config string
+	var asEnvoy bool
 	var grace time.Duration
 	c := &cobra.Command{
 		Use:   "serve [FILE]",
@@ -42,6 +45,9 @@ Signals:
 
 A policy is applied as a whole. An invalid file is logged, and the running policy stays active.
 
+With --envoy, the policy is made of the environment variables of envoyproxy/ratelimit, in whose place the server then runs. A
+warning in the log names each of its variables that has no meaning here. Metrics are at 127.0.0.1, port DEBUG_PORT (default: 6070).
+
 Without a file, serve runs a demo: an upstream of its own, and one limit per client in front of it.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -50,6 +56,9 @@ Without a file, serve runs a demo: an upstream of its own, and one limit per cli
 					return &usageError{fmt.Errorf("two policy files, %s and %s: name one", config, args[0])}
 				}
 				config = args[0]
+			}
+			if asEnvoy && config != "" {
+				return &usageError{fmt.Errorf("--envoy and the policy file %s: name one", config)}
 			}
 			sockets, err := handover.Inherit()
 			if err != nil {
@@ -68,8 +77,13 @@ Without a file, serve runs a demo: an upstream of its own, and one limit per cli
 			// net/http logs unsolicited bytes from upstreams to the default logger
 			slog.SetLogLoggerLevel(slog.LevelDebug)
 			slog.SetDefault(log)
+			text := ""
+			if asEnvoy {
+				text = policyOfEnvironment(log, os.Environ())
+			}
 			err = server.Serve(cmd.Context(), server.Options{
 				Path:    config,
+				Policy:  text,
 				Log:     log,
 				Out:     cmd.OutOrStdout(),
 				Grace:   grace,
@@ -88,8 +102,25 @@ Without a file, serve runs a demo: an upstream of its own, and one limit per cli
 		},
 	}
 	c.Flags().StringVar(&config, "config", "", "the policy file, in place of the argument; default: a demo")
+	c.Flags().BoolVar(&asEnvoy, "envoy", false, "serve as envoyproxy/ratelimit does, by its environment variables")
 	c.Flags().DurationVar(&grace, "grace", 30*time.Second, "how long requests in flight may take to finish after a signal to stop")
 	return c
+}
+
+// policyOfEnvironment makes the policy of the variables of envoyproxy/ratelimit, and logs those that have
+// no meaning here.
+func policyOfEnvironment(log *slog.Logger, environ []string) string {
+	env := map[string]string{}
+	for _, pair := range environ {
+		name, value, _ := strings.Cut(pair, "=")
+		env[name] = value
+	}
+	imported := envoy.Import(env, envoy.Options{})
+	for _, n := range imported.Notes {
+		log.Warn("environment", "message", n)
+	}
+	log.Info("environment", "message", "metrics are at /metrics of the admin address, for programs of this machine; DEBUG_PORT sets its port", "admin", imported.Admin)
+	return imported.Policy
 }
 
 // afterGrace is how long a process may take to end after the grace.

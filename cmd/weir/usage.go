@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,7 @@ type used struct {
 	Remaining int64    `json:"remaining"`
 	ResetAt   string   `json:"reset_at,omitempty"`
 	NextAt    string   `json:"next_at,omitempty"`
+	Unlimited bool     `json:"unlimited,omitempty"`
 	Shadow    bool     `json:"shadow,omitempty"`
 	Error     string   `json:"error,omitempty"`
 }
@@ -36,8 +38,8 @@ func usageCommand() *cobra.Command {
 		Long: `Usage prints, for each limit with a key of as many parts, what a key has used, what is left, and when all of it is back.
 Limits in a store are those of all servers together; limits in memory are those of this server.
 
-With --export, it prints what every key has used of the quotas that are kept in memory, which are limits with a window
-of an hour or more: as CSV, or as lines of JSON.
+With --export, it prints what every key has used of the quotas, which are limits with a window of an hour or more, in
+memory and in Redis: as CSV, or as lines of JSON. What cannot be listed has a line with an error.
 
 KEY is the parts of the limit's key, separated by commas, or a JSON array of them.`,
 		Example: "  weir usage acme\n  weir usage acme --limit monthly --json\n  weir usage --export csv > usage.csv",
@@ -96,7 +98,11 @@ func printUsage(out io.Writer, all []used) error {
 		if u.Shadow {
 			name += " (shadow)"
 		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\n", name, u.Used, u.Allowed, u.Remaining, back)
+		allowed, left := strconv.FormatInt(u.Allowed, 10), strconv.FormatInt(u.Remaining, 10)
+		if u.Unlimited {
+			allowed, left = "unlimited", "-"
+		}
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\n", name, u.Used, allowed, left, back)
 	}
 	return w.Flush()
 }

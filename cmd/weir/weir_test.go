@@ -87,7 +87,7 @@ func TestReplay(t *testing.T) {
 	if code != 0 || out != `{"requests":4,"unparsed":1,"limits":{"per-sku":{"allowed":2,"limited":1,"delayed":0}}}`+"\n" {
 		t.Errorf("%d %q %q", code, out, errs)
 	}
-	if !strings.Contains(errs, "1 lines could not be read") || !strings.Contains(errs, `line 3: no first field: want HOST IDENT USER [TIME] and a request: "rubbish"`) {
+	if !strings.Contains(errs, "1 line could not be read") || !strings.Contains(errs, `line 3: no first field: want HOST IDENT USER [TIME] and a request: "rubbish"`) {
 		t.Errorf("%q", errs)
 	}
 	decisions, err := os.ReadFile(dir + "/decisions")

@@ -5,7 +5,6 @@
 package main
 
 import (
-	"container/heap"
 	"fmt"
 	"io"
 	"math"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/heap"
 )
 
 func main() {
@@ -146,14 +146,14 @@ func simulate(all []arrival, p policy) (o outcome) {
 	if err != nil {
 		panic(err) // the limit is a constant
 	}
-	var flight ends
+	var inFlight heap.Heap[end]
 	var level, low float64 // of that bucket; what requests in flight were estimated too low
 	var last time.Duration
 	for i := range all {
 		a := &all[i]
-		for len(flight) > 0 && flight[0].at <= a.at {
-			e := heap.Pop(&flight).(end)
-			now = e.at
+		for e := inFlight.Due(int64(a.at)); e != nil; e = inFlight.Due(int64(a.at)) {
+			now = time.Duration(inFlight.Key(&e.node))
+			inFlight.Remove(&e.node)
 			e.done()
 			low -= e.low
 		}
@@ -167,7 +167,8 @@ func simulate(all []arrival, p policy) (o outcome) {
 		last = a.at
 		under := max(0, float64(a.cost-estimate))
 		low += under
-		heap.Push(&flight, end{a.at + a.latency, under, done})
+		e := &end{low: under, done: done}
+		inFlight.Push(&e.node, e, int64(a.at+a.latency))
 		o.over = max(o.over, level-burst)
 		o.broken = max(o.broken, level-burst-low-1e-3) // float64 has 12 digits here
 	}
@@ -176,21 +177,7 @@ func simulate(all []arrival, p policy) (o outcome) {
 
 // end is the end of a response.
 type end struct {
-	at   time.Duration
+	node heap.Node[end]
 	low  float64 // what the request was estimated too low
 	done func()
-}
-
-// ends is a heap.
-type ends []end
-
-func (h ends) Len() int           { return len(h) }
-func (h ends) Less(i, j int) bool { return h[i].at < h[j].at }
-func (h ends) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *ends) Push(x any)        { *h = append(*h, x.(end)) }
-func (h *ends) Pop() any {
-	old := *h
-	last := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return last
 }

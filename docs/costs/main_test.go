@@ -6,11 +6,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirflow/weir/internal/raced"
 )
 
 // TestPageIsUpToDate: docs/costs.md has the table that the simulation prints, in which no limit is
 // exceeded.
 func TestPageIsUpToDate(t *testing.T) {
+	raced.Skip(t)
 	var b bytes.Buffer
 	if err := table(&b); err != nil {
 		t.Fatal(err)
@@ -27,6 +30,7 @@ func TestPageIsUpToDate(t *testing.T) {
 // TestUtilisation: where what is estimated too high fits into the burst, at least 95 % of what an
 // oracle admits is admitted, and nothing over the bound. Counting afterwards exceeds it.
 func TestUtilisation(t *testing.T) {
+	raced.Skip(t)
 	for _, load := range loads {
 		for _, latency := range latencies {
 			all := arrivals(load, latency)

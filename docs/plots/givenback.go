@@ -113,7 +113,7 @@ func drawGivenBack() ([]byte, error) {
 		class, name string
 		open        func() (settler, error)
 	}{
-		{"axis", "the rule for states alone (Redis)", func() (settler, error) { return &byState{}, nil }},
+		{"axis", "the rule for states alone", func() (settler, error) { return &byState{}, nil }},
 		{"goes", "the exact rule (in process)", func() (settler, error) { return newExactly() }},
 	} {
 		points := ""

@@ -9,6 +9,8 @@ local now = clock[1] * 1000000 + clock[2]
 local never, horizon, last = -1, 3155760000000000, 9007199254740991 -- a time that cannot be named; 100 years; the end of the clock
 local floor, min, max = math.floor, math.min, math.max
 local kinds = {}
+local toomany = 0 -- reservations beyond what a state holds, which give back by the state alone
+local expired = false -- a settle came so late that its reservation is final
 local calendars, beyond, unknown = {}, {}, {} -- the windows that were sent, by the name of the calendar; times in windows that were not, but are needed; names of calendars that were not
 local prepare, stateof, change, versions -- come later; the last two only in the script that knows all limits
 
@@ -549,7 +551,17 @@ end
 -- the time at which the bucket is full again, as clock units and a rest of ticks below n. Once
 -- something was given back, the state also has the total of that: high units (of 2^52), units and
 -- rest. One clock unit brings n ticks, one token costs p. Spans are pairs of units and a rest, too.
+--
+-- While reservations are outstanding, the third element is a list: that total, Z before the charges
+-- of the list, and the charges since the oldest outstanding reservation, six numbers each:
+--   the identity of an outstanding reservation (units and rest, with n added to the rest if the
+--   reservation is final once its work may go), or -1 and 0; the time at which its
+--   work goes; the cost
+-- Each charge sets Z to max(Z, that time) + cost. Giving a reservation back repeats the others.
+-- Neighbours that are not outstanding are joined, so the list has at most twice as many charges as
+-- reservations. take.lua adds to the list, too. weirtest.Versions is the model of this.
 local span52 = 4503599627370496
+local mostopen, keptfor = 256, 900000000 -- reservations of a list; how long after their work may go
 
 local function pairsum(P, u, r, v, s)
   u, r = u + v, r + s
@@ -605,15 +617,102 @@ local function ceiled(u, r)
 end
 
 -- advance moves Z forward, at most to the end of the clock.
-local function advance(P, u, r, v, s, S)
+local function advance(P, u, r, v, s)
   u, r = pairsum(P, u, r, v, s)
   if u >= last then
     u, r = last, 0
   end
-  if S and S[3] then
-    return {u, r, S[3], S[4], S[5]}
+  return {u, r}
+end
+
+-- listof is the list of a state with outstanding reservations; nil if it has none.
+local function listof(S)
+  return S and type(S[3]) == 'table' and S[3] or nil
+end
+
+-- returned is all that was given back.
+local function returned(S)
+  local X = S and S[3]
+  if type(X) == 'table' then
+    return X[1], X[2], X[3]
+  elseif X then
+    return X, S[4], S[5]
+  end
+  return 0, 0, 0
+end
+
+-- bucketstate is a state of its parts. A list without charges is left out, and a total of 0.
+local function bucketstate(u, r, xh, xu, xr, N)
+  if N and #N > 5 then
+    N[1], N[2], N[3] = xh, xu, xr
+    return {u, r, N}
+  elseif xh + xu + xr > 0 then
+    return {u, r, xh, xu, xr}
   end
   return {u, r}
+end
+
+-- identity is what no other charge of a state has: Z after it with all that was given back, modulo
+-- 2^52. That grows with each charge, and giving back does not change it.
+local function identity(P, u, r, xu, xr)
+  u, r = pairsum(P, u % span52, r, xu, xr)
+  return u % span52, r
+end
+
+-- relist adds a charge to a list, where u,r is Z before it. It returns Z after it.
+local function relist(P, N, u, r, a, b, gu, gr, cu, cr)
+  if not pairbelow(gu, gr, u, r) then -- it found the bucket full: nothing before it matters any more
+    for i = #N, 6, -1 do
+      N[i] = nil
+    end
+    N[4], N[5], u, r = gu, gr, gu, gr
+  end
+  local n = #N
+  local zu, zr = pairsum(P, u, r, cu, cr)
+  if a < 0 and n == 5 then
+    N[4], N[5] = zu, zr
+  elseif a < 0 and N[n - 5] < 0 then -- the two have the effect of one
+    gu, gr = pairless(P, gu, gr, N[n - 1], N[n])
+    if pairbelow(N[n - 3], N[n - 2], gu, gr) then
+      N[n - 3], N[n - 2] = gu, gr
+    end
+    N[n - 1], N[n] = pairsum(P, N[n - 1], N[n], cu, cr)
+  else
+    N[n + 1], N[n + 2], N[n + 3], N[n + 4], N[n + 5], N[n + 6] = a, b, gu, gr, cu, cr
+  end
+  return zu, zr
+end
+
+-- repeated makes the charges of a list again, from u,r on. It returns the new list, how many
+-- reservations are outstanding, and Z. drop is called with each outstanding reservation and returns
+-- true to end it, and what is taken off its cost.
+local function repeated(P, O, u, r, drop)
+  local N, open = {0, 0, 0, u, r}, 0
+  for i = 6, #O, 6 do
+    local a, b, gu, gr, cu, cr = unpack(O, i, i + 5)
+    if a >= 0 then
+      local ended, lessu, lessr = drop(a, b, gu)
+      if ended then
+        a, b = -1, 0
+        if lessu then
+          cu, cr = pairless(P, cu, cr, lessu, lessr)
+        end
+      else
+        open = open + 1
+      end
+    end
+    if cu + cr > 0 then
+      u, r = relist(P, N, u, r, a, b, gu, gr, cu, cr)
+      if #N == 5 or #N == 11 and N[6] >= 0 and a >= 0 then
+        open = a >= 0 and 1 or 0
+      end
+    end
+  end
+  return N, open, u, r
+end
+
+local function goeson()
+  return false
 end
 
 kinds[1] = {
@@ -652,8 +751,23 @@ kinds[1] = {
 
   -- sound reports whether a state is valid for this limit. Whole numbers were checked before.
   sound = function(P, S)
-    local n = #S
-    return numbers(S, 0) and (n == 2 or n == 5 and S[4] < span52 and S[5] < P.n) and S[2] < P.n
+    local n, O = #S, listof(S)
+    if not O then
+      return numbers(S, 0) and (n == 2 or n == 5 and S[4] < span52 and S[5] < P.n) and S[2] < P.n
+    elseif n ~= 3 or not numbers({S[1], S[2]}, 0) or S[2] >= P.n or not numbers(O, -1) then
+      return false
+    end
+    n = #O
+    if n < 11 or n > 5 + 12 * (mostopen + 1) or n % 6 ~= 5 or not numbers({unpack(O, 1, 5)}, 0) or O[2] >= span52 or max(O[3], O[5]) >= P.n then
+      return false
+    end
+    for i = 6, n, 6 do
+      local a, b, gu, gr, cu, cr = unpack(O, i, i + 5)
+      if min(b, gu, gr, cu, cr) < 0 or max(gr, cr) >= P.n or b >= 2 * P.n or a >= span52 then
+        return false
+      end
+    end
+    return true
   end,
 
   contact = function(P)
@@ -677,37 +791,139 @@ kinds[1] = {
     return within(ceiled(pairless(P, au, ar, P.fullu, P.fullr))), 0
   end,
 
-  book = function(P, S, t, due, cost)
+  -- book charges; keeps is whether the charge is a reservation, and 'until' for
+  -- one that is not settled after its work may go. The ticket of one that is in the list
+  -- has a sixth element: when its work goes, or 1 in an earlier format.
+  book = function(P, S, t, due, cost, keeps)
     local u, r = t, 0
     if S and S[1] >= t then
       u, r = S[1], S[2]
     end
     local cu, cr = muldiv(cost, P.p, P.n)
-    S = advance(P, u, r, cu, cr, S)
-    return S, S
+    local next, O = advance(P, u, r, cu, cr), listof(S)
+    local xh, xu, xr = returned(S)
+    local N, entered
+    if (O or keeps) and cu + cr > 0 and next[1] < last then
+      local open = 0
+      if O then
+        N, open = repeated(P, O, O[4], O[5], keeps and function(_, b, goes) return goes + (b < P.n and keptfor or 0) < t end or goeson)
+      else
+        N = {0, 0, 0, u, r}
+      end
+      local gu, gr = t, 0 -- when its work goes
+      if due > t then
+        local ru, rest = P.passu, P.passr
+        if not P.leaky and not P.owing then
+          ru, rest = pairless(P, P.fullu, P.fullr, cu, cr)
+        end
+        ru, rest = pairless(P, u - t, r, ru, rest)
+        gu, gr = pairsum(P, t, 0, ru, rest)
+      end
+      local a, b = -1, 0
+      if keeps and (open < mostopen or u == t and r == 0) then
+        a, b = identity(P, next[1], next[2], xu, xr)
+        if keeps == 'until' then
+          b = b + P.n
+        end
+        entered = max(gu, 2)
+      elseif keeps then
+        toomany = toomany + 1
+      end
+      relist(P, N, u, r, a, b, gu, gr, cu, cr)
+    end
+    next = bucketstate(next[1], next[2], xh, xu, xr, N)
+    if entered then
+      return next, {next[1], next[2], xh, xu, xr, entered}
+    elseif listof(next) then
+      return next, {next[1], next[2], xh, xu, xr}
+    end
+    return next, next
   end,
 
-  -- refund gives back what the bucket has not refilled by itself since. While work promised
-  -- later still waits, it gives back only what exceeds everything charged since. See
-  -- bucket.refund in the Go package.
+  -- settled ends a reservation that gives nothing back.
+  settled = function(P, S, T)
+    local O = T[6] and listof(S)
+    if not O then
+      return S
+    end
+    local a, b = identity(P, T[1], T[2], T[4], T[5])
+    local found = false
+    local N = repeated(P, O, O[4], O[5], function(v, w)
+      found = found or v == a and w % P.n == b
+      return v == a and w % P.n == b
+    end)
+    return found and bucketstate(S[1], S[2], O[1], O[2], O[3], N) or S
+  end,
+
+  -- refund gives back exactly what the state has because of a reservation that is in the list. For
+  -- another charge it goes by the state alone, see least.
   refund = function(P, S, t, T, amount)
+    local O, N, u, r, _ = listof(S), nil, nil, nil, nil
+    if T[6] then
+      expired = expired or amount > 0 and T[6] > 1 and T[6] + keptfor < t and t < ceiled(S[1], S[2])
+      if not O or amount <= 0 then
+        return S
+      end
+      local a, b = identity(P, T[1], T[2], T[4], T[5])
+      local cu, cr = muldiv(amount, P.p, P.n)
+      local found = false
+      N, _, u, r = repeated(P, O, O[4], O[5], function(v, w, goes)
+        if v == a and w % P.n == b then
+          found = true
+          if goes + keptfor < t then -- it counts as final
+            return true
+          end
+          return true, cu, cr
+        end
+      end)
+      if not found then
+        return S
+      end
+    else
+      local gu, gr = kinds[1].least(P, S, t, T, amount)
+      if gu + gr == 0 then
+        return S
+      elseif O then -- the charges after it say how much of that counts
+        gu, gr = pairless(P, O[4], O[5], gu, gr)
+        N, _, u, r = repeated(P, O, gu, gr, goeson)
+      else
+        u, r = pairless(P, S[1], S[2], gu, gr)
+      end
+    end
+    if u < t then
+      u, r = t, 0
+    end
+    u, r = pairmin(u, r, S[1], S[2])
+    local gu, gr = pairless(P, S[1], S[2], u, r)
+    local xh, xu, xr = returned(S)
+    xu, xr = pairsum(P, xu, xr, gu, gr)
+    if xu >= span52 then
+      xh, xu = xh + 1, xu - span52
+    end
+    return bucketstate(u, r, xh, xu, xr, N)
+  end,
+
+  -- least is what is given back by the state alone: what the bucket has not refilled by itself since.
+  -- While work promised later still waits, only what exceeds everything charged since.
+  least = function(P, S, t, T, amount)
     local uu, ur = used(S, t)
     local tu, tr = ahead(T[1], T[2], t)
     if amount <= 0 or uu + ur == 0 or tu + tr == 0 then
-      return S
+      return 0, 0
     end
     -- What was given back since the charge.
-    local du = ((S[3] or 0) - (T[3] or 0)) * span52 + (S[4] or 0) - (T[4] or 0)
-    local dr = (S[5] or 0) - (T[5] or 0)
+    local xh, xu, xr = returned(S)
+    local du = (xh - (T[3] or 0)) * span52 + xu - (T[4] or 0)
+    local dr = xr - (T[5] or 0)
     if dr < 0 then
       du, dr = du - 1, dr + P.n
     end
     if du < 0 or du >= span52 then
-      return S
+      return 0, 0
     end
     local su, sr = pairsum(P, uu, ur, du, dr)
     if pairbelow(su, sr, tu, tr) then
-      return S
+      return 0, 0
     end
     local cu, cr = muldiv(amount, P.p, P.n)
     local gu, gr = pairmin(cu, cr, pairless(P, tu, tr, du, dr))
@@ -723,16 +939,7 @@ kinds[1] = {
         gu, gr = pairmin(gu, gr, pairless(P, cu, cr, su, sr))
       end
     end
-    if gu + gr == 0 then
-      return S
-    end
-    local xh = S[3] or 0
-    local xu, xr = pairsum(P, S[4] or 0, S[5] or 0, gu, gr)
-    if xu >= span52 then
-      xh, xu = xh + 1, xu - span52
-    end
-    uu, ur = pairless(P, uu, ur, gu, gr)
-    return {t + uu, ur, xh, xu, xr}
+    return gu, gr
   end,
 
   -- reached: without debt, no more than the capacity is missing; where each charge leaves a debt, no
@@ -990,6 +1197,7 @@ local function framecount(P, S, t)
 end
 
 kinds[3] = {
+  calendars = true, -- its windows may be those of a calendar
   books = true,
 
   -- P is version, kind, type (0 epoch, 1 first, 2 calendar), limit, and the length of windows
@@ -1057,6 +1265,15 @@ kinds[3] = {
       return {T[5], T[6], T[7], T[8]}
     end
     return {S[1], max(0, S[2] - amount), S[3], S[4]}
+  end,
+
+  -- giveback lowers the count of the current window, or of the one of promised work.
+  giveback = function(P, S, t, amount)
+    local id, count = frameat(P, S, t)
+    if id ~= S[1] then
+      return S
+    end
+    return {S[1], max(0, count - amount), S[3], S[4]}
   end,
 
   -- reached: the latest window has begun, unless it was promised. With a calendar, the state does not
@@ -1203,6 +1420,12 @@ kinds[4] = {
 
   spent = function(P, S, t)
     return P.limit - kinds[4].look(P, S, t)
+  end,
+
+  -- usedbeyond is what is used, also beyond the limit.
+  usedbeyond = function(P, S, t)
+    local _, current, previous, into = counts(P, S, t)
+    return plus(current, covered(P, previous, into))
   end,
 
   load = function(P, t, spent)
@@ -1798,12 +2021,21 @@ kinds[8] = {
     return wait, room
   end,
 
-  book = function(P, S, t, due, cost)
+  book = function(P, S, t, due, cost, keeps)
     local next, tickets = {}, {}
     for i, part in ipairs(P.parts) do
-      next[i], tickets[i] = part.K.book(part, S and S[i] or nil, t, t, cost)
+      next[i], tickets[i] = part.K.book(part, S and S[i] or nil, t, t, cost, keeps)
     end
     return next, tickets
+  end,
+
+  settled = function(P, S, T)
+    local next, some = {}, false
+    for i, part in ipairs(P.parts) do
+      next[i] = S[i] and T[i] and part.K.settled and part.K.settled(part, S[i], T[i]) or S[i]
+      some = some or next[i] ~= S[i]
+    end
+    return some and next or S
   end,
 
   refund = function(P, S, t, T, amount)
@@ -1905,13 +2137,13 @@ kinds[1].convert = function(P, S, Q)
   end
   if P.n == Q.n and P.p == Q.p then
     if S[1] < now then -- full: what came back by now does not go away again where the clock steps back
-      return {now, 0, S[3], S[4], S[5]}
+      return bucketstate(now, 0, returned(S))
     end
     return S
   end
   u, r = frompair(Q, scaled(tickpair(P, u, r), P.p, Q.p))
   local next = advance(Q, now, 0, u, r)
-  next[3], next[4], next[5] = (S[3] or 0) + 1, 0, 0 -- what was charged before cannot be given back: it may have come back at the other rate
+  next[3], next[4], next[5] = returned(S) + 1, 0, 0 -- what was charged before cannot be given back: it may have come back at the other rate
   return next
 end
 
@@ -2036,7 +2268,7 @@ change = function(P, S, Q)
     return changed(P, S, Q)
   end
   local old, new = P.parts or {P}, Q.parts or {Q}
-  local next, from = {}, match(old, new)
+  local next, from, touched = {}, match(old, new), false
   for j, part in ipairs(new) do
     local i = from[j]
     if not Q.parts and old[i].name ~= part.name then -- several become one of another kind
@@ -2054,8 +2286,9 @@ change = function(P, S, Q)
       return before
     end
     next[j] = before or part.K.contact(part) or false
+    touched = touched or next[j] ~= false
   end
-  return next
+  return touched and next or nil -- nothing is left of what was used: the limit is unused
 end
 -- Two versions of a limit that are in use at once, as during a rolling deploy: a key has a state for
 -- each. The caller's own version decides, and what it admits is charged to the other one too. See
@@ -2080,17 +2313,14 @@ end
 local function heldby(P, S, t)
   if not S then
     return 0
-  elseif P.K == kinds[4] then
-    local _, current, previous, into = counts(P, S, t)
-    return plus(current, covered(P, previous, into))
   end
-  return P.K.spent(P, S, t)
+  return (P.K.usedbeyond or P.K.spent)(P, S, t)
 end
 
 -- lacks adds the names of calendars that a limit goes by and that the caller has not sent.
 local function lacks(P, names)
   for _, part in ipairs(P.parts or {P}) do
-    if part.K == kinds[3] and not part.length and not part.windows then
+    if part.K.calendars and not part.length and not part.windows then
       if type(part[5]) == 'string' and string.find(part[5], '^%a[%w:_/+-]*$') then
         names[#names + 1] = part[5]
       else
@@ -2104,7 +2334,7 @@ end
 -- that it lacks, or of a state that another program wrote.
 local function lost(P)
   for _, part in ipairs(P.parts or {P}) do
-    if part.K == kinds[3] and part.windows and #part.windows == 0 then
+    if part.K.calendars and part.windows and #part.windows == 0 then
       return true
     end
   end
@@ -2128,11 +2358,11 @@ end
 
 -- fill charges a limit for what another version admitted. It returns the state, what was charged, and
 -- a ticket; of an All, lists of both.
-local function fill(P, S, cost)
+local function fill(P, S, cost, keeps)
   if P.parts then
     local next, amounts, tickets = {}, {}, {}
     for i, part in ipairs(P.parts) do
-      local state, amount, ticket = fill(part, S and S[i] or nil, cost)
+      local state, amount, ticket = fill(part, S and S[i] or nil, cost, keeps)
       next[i], amounts[i], tickets[i] = state or false, amount, ticket or false
     end
     return next, amounts, tickets
@@ -2141,7 +2371,7 @@ local function fill(P, S, cost)
   if amount <= 0 then
     return S, 0, nil
   end
-  local next, ticket = P.K.book(P, S, now, now, amount)
+  local next, ticket = P.K.book(P, S, now, now, amount, keeps)
   return next, amount, ticket
 end
 
@@ -2259,7 +2489,10 @@ end
 -- converted; e.stored where that is to be stored even if the call is refused; and e.both, the
 -- versions that decide instead, where the caller's has no state.
 local function own(e, P)
-  local list = {e.S and {def = e.def, S = e.S, used = e.used, ends = e.ends, P = e.P} or e.other, e.S and e.other}
+  local list = {} -- copies: what is noted in them must not stay if the call is refused
+  for _, v in ipairs({e.S and e or e.other, e.S and e.other}) do
+    list[#list + 1] = {def = v.def, S = v.S, used = v.used, ends = v.ends, P = v.P}
+  end
   if #list == 2 then
     local left = {}
     for _, v in ipairs(list) do
@@ -2308,9 +2541,9 @@ end
 
 -- charge charges the other version for what the caller's own admitted. It returns what a receipt says
 -- of that: the limit, what was charged, and a ticket.
-local function charge(e, P, S, cost)
+local function charge(e, P, S, cost, keeps)
   local other = e.other
-  local next, amounts, tickets = fill(other.P, other.S, cost)
+  local next, amounts, tickets = fill(other.P, other.S, cost, keeps)
   e.other = {def = other.def, S = next, used = other.used, ends = other.ends, P = other.P}
   e.used, e.ends = now, endof(P, S)
   return other.def, amounts, tickets
@@ -2321,16 +2554,23 @@ local function putboth(e, S)
   local v, w = e.both[1], e.both[2]
   e.def, e.S, e.P, e.used, e.ends, e.dirty = v.def, S[1], v.P, v.used, v.ends, true
   e.other = {def = w.def, S = S[2], used = w.used, ends = w.ends, P = w.P}
+  e.both = {{def = v.def, S = S[1], used = v.used, ends = v.ends, P = v.P}, e.other}
 end
 
 -- settle replaces the cost of a receipt by the actual one: each version gets back what it was charged
 -- too much, or is charged the difference. It reports whether it changed anything.
 local function settle(e, P, actual, def, cost, ticket, def2, amounts, tickets)
   if actual > cost then
-    if def ~= P.def or e.both then
-      return false
+    if e.both then -- the caller's version has no state: its work counts for those that have one
+      local S, T = (fill(e.both[1].P, e.both[1].S, actual - cost)), (fill(e.both[2].P, e.both[2].S, actual - cost))
+      putboth(e, {S, T})
+      return true
     end
-    e.S, e.def, e.P, e.dirty = (P.K.book(P, e.S or P.K.contact(P), now, now, actual - cost)), P.def, P, true
+    local S = e.S
+    if S and ticket and P.K.settled and def == P.def and not e.begun then
+      S = P.K.settled(P, S, ticket)
+    end
+    e.S, e.def, e.P, e.dirty = (P.K.book(P, S or P.K.contact(P), now, now, actual - cost)), P.def, P, true
     if e.other then
       charge(e, P, e.S, actual - cost)
     end
@@ -2363,7 +2603,28 @@ local function settle(e, P, actual, def, cost, ticket, def2, amounts, tickets)
   return true
 end
 
+-- lowered gives back from each version's count, whichever charges it is made of.
+local function lowered(e, P, amount)
+  local function left(v)
+    if v.S and v.P.K.giveback then
+      return v.P.K.giveback(v.P, v.S, now, amount)
+    end
+    return v.S
+  end
+  if e.both then
+    putboth(e, {left(e.both[1]), left(e.both[2])})
+    return
+  end
+  local other = e.other
+  e.S, e.def, e.P, e.dirty = left(e), P.def, P, true
+  if other then
+    e.other = {def = other.def, S = left(other), used = other.used, ends = other.ends, P = other.P}
+  end
+end
+
 versions = {
+  giveback = lowered,
+  given = giveback,
   known = known,
   own = own,
   charge = charge,
@@ -2442,9 +2703,12 @@ local function settime(e)
 end
 local function decide(KEYS, ARGV)
 -- The argument is one value: version, expiry of the call (0 for none), grace in ms, whether KEYS[1]
--- is a nonce, limits, and charges one after another: operation, limit, cost, group, within (-1: any
--- delay), receipt or '', and by how many ms it expires sooner than the call. If limits have
--- calendars, these come last: the name and the windows (day, beginning, end) of each.
+-- is a nonce, limits, and charges one after another, with eight fields each: operation, limit, cost,
+-- group, within (-1: any delay; of a take, 1: a receipt is wanted, 2: its cost will be settled),
+-- receipt or '', by how many ms it expires sooner than the call, and for how many ms the key stays
+-- that marks a settle as carried out (0: it has none). Those keys come after the keys of all charges,
+-- in their order. If limits have calendars, these come last: the name and the windows (day,
+-- beginning, end) of each.
 local asked = cmsgpack.unpack(ARGV[1])
 if asked[1] ~= 1 then
   return redis.error_reply('WEIRVERSION these scripts are of another version than who asks')
@@ -2588,6 +2852,9 @@ end
 
 local said, n = {now}, 1 -- the answer: for each charge the wait (0 for yes, -1 for never), what remains, the reset, and more as asked
 local made = false
+local marks = {}   -- by the number of a charge: the key that marks its settle as carried out
+local marked = {}  -- by such a key: for how many ms it stays; of settles that are carried out now
+local settling     -- the key of the settle that is being carried out
 
 local function say(wait, remaining, reset)
   if not whole({wait, remaining, reset}) then
@@ -2609,10 +2876,9 @@ local function receipt(P, cost, ticket, def, amounts, tickets)
   end
   return cmsgpack.pack(P.def, cost, now, ticket or {})
 end
-
 -- ask carries out one charge, and returns whether it was admitted.
-local function ask(op, P, e, cost, wait, paper)
-  local K, S = P.K, current(e, P)
+local function ask(op, P, e, cost, wait, paper, mark)
+  local K, S, late = P.K, current(e, P), false
   if op == 6 then -- reset
     if e.S then
       e.S, e.other, e.both, e.dirty = nil, nil, nil, true
@@ -2622,28 +2888,62 @@ local function ask(op, P, e, cost, wait, paper)
     op, cost = 1, 0
     S = nil
   elseif op == 3 then
-    local ok, def, charged, since, ticket, def2, amounts, tickets = pcall(cmsgpack.unpack, paper)
-    if not ok or type(ticket) ~= 'table' then
-      error('WEIRRECEIPT this is no receipt', 0)
+    local ok, def, charged, since, ticket, def2, amounts, tickets = true, P.def, 0, now, nil, nil, nil, nil
+    if paper ~= '' then -- without a receipt, nothing was reserved: the whole cost is charged
+      ok, def, charged, since, ticket, def2, amounts, tickets = pcall(cmsgpack.unpack, paper)
+      if not ok or type(ticket) ~= 'table' then
+        error('WEIRRECEIPT this is no receipt', 0)
+      end
     end
-    if cost < 0 or cost == charged then
-      -- nothing to do
+    local settled = S and ticket and def == P.def and K.settled
+    expired = false
+    if cost < 0 or mark and (marked[mark] or redis.call('EXISTS', mark) == 1) then
+      -- nothing to do, or it was done before
+    elseif cost == charged then
+      local without = settled and not e.begun and not e.both and settled(P, S, ticket) or S
+      if without ~= S then
+        S = without
+        put(e, P, S)
+        made = true
+      end
     elseif e.begun ~= nil then
       made = versions.settle(e, P, cost, def, charged, ticket, def2, amounts, tickets) or made
       S = e.S
-    elseif def == P.def then
-      if cost > charged then
-        S = K.book(P, S or K.contact(P), now, now, cost - charged)
+    elseif cost > charged then -- also of a version that is gone
+      S = settled and settled(P, S, ticket) or S
+      S = K.book(P, S or K.contact(P), now, now, cost - charged)
+      put(e, P, S)
+      made = true
+    elseif S and (def == P.def or def2 == P.def) then
+      local given
+      if def == P.def then
+        given = K.refund(P, S, now, ticket, charged - cost)
+      elseif versions then -- charged for what a version admitted that is gone
+        given = versions.given(P, S, amounts, tickets, cost)
+      else
+        error(wrong)
+      end
+      if given ~= S then
+        S = given
         put(e, P, S)
         made = true
-      elseif S then
-        local given = K.refund(P, S, now, ticket, charged - cost)
-        if given ~= S then
-          S = given
-          put(e, P, S)
-          made = true
-        end
       end
+    end
+    op, cost, late = 1, 0, expired
+    if mark and not late then
+      settling = mark
+    end
+  elseif op == 7 then
+    if not K.giveback then
+      error('WEIRLIMIT only the count of a FixedWindow can be given back without a receipt', 0)
+    end
+    if cost > 0 and e.begun ~= nil then
+      versions.giveback(e, P, cost)
+      S, made = e.S, true
+    elseif cost > 0 and S then
+      S = K.giveback(P, S, now, cost)
+      put(e, P, S)
+      made = true
     end
     op, cost = 1, 0
   elseif op == 5 then
@@ -2657,8 +2957,8 @@ local function ask(op, P, e, cost, wait, paper)
     Q, S = versions.joint(e.both), {e.both[1].S, e.both[2].S}
     K = Q.K
   end
-  if op == 0 or op == 2 then
-    if not S and cost > 0 and cost <= Q.largest then
+  if op == 0 or op == 2 or op == 4 then
+    if not S and cost > 0 and (cost <= Q.largest or op == 4) then
       S = K.contact(Q)
       if S then -- the limit does not start full: without a stored state, each retry would start again
         put(e, Q, S)
@@ -2668,7 +2968,7 @@ local function ask(op, P, e, cost, wait, paper)
   local seen = S or K.contact(Q)
   local admitted, retry, delay, ticket, taken = true, 0, 0, nil, 0
   local def2, amounts, tickets
-  if op == 4 then -- take some
+  if op == 4 and cost > 0 then -- take some
     cost = min(cost, (K.look(Q, seen, now)), Q.largest)
     admitted = cost > 0
     if not admitted then
@@ -2704,7 +3004,8 @@ local function ask(op, P, e, cost, wait, paper)
       end
     end
     if admitted and op ~= 1 then
-      S, ticket = K.book(Q, S, now, min(now + delay, last), cost)
+      local keeps = op == 2 and (paper == 'settled' or 'until') or op == 0 and wait == 2
+      S, ticket = K.book(Q, S, now, min(now + delay, last), cost, keeps)
       seen, taken, made = S, cost, true
       if e.both then
         versions.putboth(e, S)
@@ -2712,7 +3013,7 @@ local function ask(op, P, e, cost, wait, paper)
       else
         put(e, P, S)
         if e.other then
-          def2, amounts, tickets = versions.charge(e, P, S, cost)
+          def2, amounts, tickets = versions.charge(e, P, S, cost, keeps)
         end
       end
     end
@@ -2723,6 +3024,10 @@ local function ask(op, P, e, cost, wait, paper)
     retry = versions.retry(e.both)
   end
   local remaining, reset = K.look(Q, seen, now)
+  if late then
+    also('WEIREXPIRED')
+    return true
+  end
   say(retry, remaining, reset)
   if P.K.sign then
     also(e.both and 0 or K.sign(P, seen, now, cost, admitted))
@@ -2733,7 +3038,7 @@ local function ask(op, P, e, cost, wait, paper)
   elseif op == 4 then
     also(taken)
     also(ticket and receipt(Q, cost, ticket, def2, amounts, tickets) or '')
-  elseif op == 0 and wait == 1 then -- a receipt is wanted
+  elseif op == 0 and wait >= 1 then -- a receipt is wanted
     also(ticket and receipt(Q, cost, ticket, def2, amounts, tickets) or '')
   end
   return admitted
@@ -2742,7 +3047,7 @@ end
 -- attempt is ask with errors caught: an error of one charge is reported in its place, and does not
 -- affect the others.
 local function attempt(i, key)
-  local c = (i - 1) * 7
+  local c = (i - 1) * 8
   if expiry > 0 and now > expiry - 1000 * charges[c + 7] then
     also('WEIRLATE')
     return false
@@ -2755,10 +3060,10 @@ local function attempt(i, key)
     return false
   end
   local S, def, old, other, used, ends, dirty, had = e.S, e.def, e.P, e.other, e.used, e.ends, e.dirty, made
-  e.dirty = nil
+  e.dirty, settling = nil, nil
   local ok, result = pcall(open, e, P)
   if ok then
-    ok, result = pcall(ask, charges[c + 1], P, e, charges[c + 3], charges[c + 5], charges[c + 6])
+    ok, result = pcall(ask, charges[c + 1], P, e, charges[c + 3], charges[c + 5], charges[c + 6], marks[i])
   end
   now = reading
   if ok then
@@ -2769,6 +3074,9 @@ local function attempt(i, key)
       e.both, e.begun, e.stored = nil, nil, nil
     end
     e.dirty = e.dirty or dirty
+    if settling and not marked[settling] then
+      marked[settling] = charges[c + 8]
+    end
     return result
   end
   if result == wrong then
@@ -2788,9 +3096,11 @@ end
 -- together makes all charges from i to j, or none. If one is refused, the decisions about the
 -- others are what they would have been without a charge.
 local function together(i, j)
-  local saved, from, all, had, refused = {}, n, true, made, {}
+  local saved, from, all, had, refused, before = {}, n, true, made, {}, toomany
+  local alone = {} -- by key, how many of the charges are for it
   for k = i, j do
     local e = entry(KEYS[first + k])
+    alone[KEYS[first + k]] = (alone[KEYS[first + k]] or 0) + 1
     if not saved[e] then
       saved[e] = {e.S or false, e.def, e.P, e.other, e.used, e.ends, e.dirty}
     end
@@ -2808,27 +3118,28 @@ local function together(i, j)
   for e, was in pairs(saved) do
     e.S, e.def, e.P, e.other, e.used, e.ends, e.dirty = was[1] or nil, was[2], was[3], was[4], was[5], was[6], was[7]
   end
-  made = had
+  made, toomany = had, before
   for k = from + 1, n do
     said[k] = nil
   end
   n = from
   for k = i, j do
-    if refused[k] then
+    if refused[k] and alone[KEYS[first + k]] == 1 then
+      attempt(k, KEYS[first + k]) -- refused again: this time, the state of a first call is kept
+    elseif refused[k] then
       for _, v in ipairs(refused[k]) do
         also(v)
       end
     else
-      local c = (k - 1) * 7
+      local c = (k - 1) * 8
       charges[c + 1] = 1
       attempt(k, KEYS[first + k])
-      if charges[c + 5] == 1 then
+      if charges[c + 5] >= 1 then
         also('')
       end
     end
   end
 end
-
 -- spare is how much longer a key is kept than its state is in use, to know how far the server's clock
 -- is behind: until that has reached the same time again, or for a day.
 local function spare()
@@ -2879,11 +3190,18 @@ local function write(key, e)
 end
 
 local function run()
-  local i, count = 1, #charges / 7
+  local i, count = 1, #charges / 8
+  local at = first + count
+  for k = 1, count do
+    if charges[k * 8] > 0 then
+      at = at + 1
+      marks[k] = KEYS[at]
+    end
+  end
   while i <= count do
-    local group, j = charges[(i - 1) * 7 + 4], i
+    local group, j = charges[(i - 1) * 8 + 4], i
     if group > 0 then
-      while j < count and charges[j * 7 + 4] == group do
+      while j < count and charges[j * 8 + 4] == group do
         j = j + 1
       end
     end
@@ -2917,10 +3235,14 @@ for key, e in pairs(entries) do
     write(key, e)
   end
 end
+for key, ms in pairs(marked) do
+  redis.call('SET', key, '', 'PX', string.format('%.0f', ms), 'NX')
+end
 now = reading
-if steps > 0 then
+if steps + toomany > 0 then
   also(steps)
   also(widest)
+  also(toomany)
 end
 local answer = cmsgpack.pack(said)
 if first == 1 and made then
@@ -3018,7 +3340,7 @@ local function ask(d, at, op, cost, before)
   if nonce and before == 0 then
     before = now + 60000000
   end
-  local charges = {op, 1, cost, 0, 0, '', 0}
+  local charges = {op, 1, cost, 0, 0, '', 0, 0}
   local answer = decide(nonce and {nonce, at} or {at}, {cmsgpack.pack({1, before, 0, nonce and 1 or 0, {d.def}, charges})})
   if type(answer) == 'table' then
     fail(answer.err)

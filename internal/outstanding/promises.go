@@ -219,7 +219,8 @@ func (l *promises) next(at, i int) (int, int, bool) {
 }
 
 // join makes one of a charge and the one before it if neither is outstanding. They have the effect
-// of one charge. It returns where the charge after them is.
+// of one charge, but the earlier one of their times is lost: they stay two if a reservation before them
+// is overtaken by that alone. It returns where the charge after them is.
 func (l *promises) join(at, i int) (int, int, bool) {
 	p := l.blocks[at].charges[i]
 	before, j := at, i-1
@@ -233,12 +234,33 @@ func (l *promises) join(at, i int) (int, int, bool) {
 	if p.id != 0 || last.id != 0 {
 		return l.next(at, i)
 	}
-	if goes := p.goes.Sub(last.cost); last.goes.Less(goes) {
-		last.goes = goes
+	goes := last.goes
+	if later := p.goes.Sub(last.cost); goes.Less(later) {
+		goes = later
 	}
-	last.cost = last.cost.Add(p.cost)
+	if l.between(before, last.goes.Min(p.goes), goes) {
+		return l.next(at, i)
+	}
+	last.goes, last.cost = goes, last.cost.Add(p.cost)
 	l.blocks[before].known = false
 	return l.remove(at, i)
+}
+
+// between reports whether the work of an outstanding reservation in the first blocks, up to the given
+// one, goes after a time and not after another one. It takes a step for each charge, but only where
+// times do not rise.
+func (l *promises) between(to int, after, until u128.Uint) bool {
+	if !after.Less(until) || l.unordered < l.first().id {
+		return false
+	}
+	for _, b := range l.blocks[:to+1] {
+		for i := range b.charges {
+			if p := &b.charges[i]; p.id != 0 && after.Less(p.goes) && !until.Less(p.goes) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // remove removes a charge, and returns where the one after it is now.

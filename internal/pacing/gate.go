@@ -2,8 +2,6 @@ package pacing
 
 import (
 	"math"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,8 +16,10 @@ type GateOptions struct {
 	// MaxPause is the longest pause, whatever the server says; default: DefaultMaxPause.
 	MaxPause time.Duration
 	// Processes is how many processes share the limits of the server; default: 1. Each has requests in
-	// flight for half of its share of what remains, and leaves the rest of a fortieth to the others.
+	// flight for half of its share of what remains, and sends the last ones evenly until the reset.
 	Processes int64
+	// NoRate learns no rate from refusals.
+	NoRate bool
 }
 
 // DefaultMaxPause is the default of GateOptions.MaxPause.
@@ -43,9 +43,10 @@ type Gate struct {
 // A state is what is known about a key.
 type state struct {
 	key      string
-	inFlight int64  // sent, and without a response
-	tokens   int64  // what those in flight are expected to take of limits of tokens
-	sent     uint64 // how many requests were sent
+	inFlight int64     // sent, and without a response
+	tokens   int64     // what those in flight are expected to take of limits of tokens
+	sent     uint64    // how many requests were sent
+	last     time.Time // when the last one was
 	quotas   []quota
 
 	until    time.Time // no request may be sent before
@@ -61,39 +62,22 @@ type state struct {
 	ramped   time.Time
 	admitted bool // a request that was sent after the pause got a response
 
+	// The first pause tells little about the server's rate. Until a rate is learned, ramp grows by one
+	// for as many responses as are in flight: round is how many more.
+	round int64
+
+	rate learnedRate
+
 	node heap.Node[state] // its place among the idle ones
-}
-
-// A quota is what a server said remains of one of its limits.
-type quota struct {
-	Quota
-	ends time.Time // when Remaining is Limit again, as far as is known
-	by   uint64    // the request whose response said so
-}
-
-// A Quota is what a response says about a limit of the server.
-type Quota struct {
-	Name      string        // tells the limits of one server apart
-	Limit     int64         // how much there is after the reset; 0: unknown
-	Remaining int64         // how many more requests may be sent before the reset
-	Reset     time.Duration // from now
-	Tokens    bool          // Limit and Remaining count tokens, and not requests
-	// what was used comes back evenly until the reset, as in a token bucket, and not all at once
-	Gradual bool
 }
 
 // A Report is what a response says about the server's limits.
 type Report struct {
 	Refused bool          // the request was refused because of a limit, or of too much load
+	Limit   bool          // because of a limit: its rate is learned
 	Pause   time.Duration // of a refused request: when to send again; 0: the server does not say
 	Quotas  []Quota
 }
-
-// mostQuotas is how many limits of a server are kept, and longestName how much of their names.
-const (
-	mostQuotas  = 8
-	longestName = 64
-)
 
 // The pause after a refusal for which the server gave no time: at first a second, doubled with each
 // further refusal up to a minute, of which a half is drawn at random.
@@ -156,6 +140,8 @@ func (g *Gate) EnterTokens(key string, tokens int64) (*Pass, time.Duration) {
 	s.inFlight++
 	s.tokens += tokens
 	s.sent++
+	s.last = now
+	s.rate.send(now)
 	return &Pass{gate: g, s: s, by: s.sent, at: now, tokens: tokens}, 0
 }
 
@@ -167,65 +153,27 @@ func (s *state) wait(now time.Time, tokens, processes int64) time.Duration {
 	if s.ramp > 0 {
 		since := now.Sub(s.ramped)
 		if since < rampTime && s.inFlight >= s.ramp<<(since/time.Second) {
+			s.rate.delayed = true
 			return time.Second - since%time.Second
 		}
 	}
 	for i := range s.quotas {
-		q := &s.quotas[i]
-		left, wait := q.left(now)
-		if left >= 0 && !s.fits(q, left, tokens, processes, now.Before(q.ends)) {
+		if wait := s.more(&s.quotas[i], tokens, processes, now); wait > 0 {
 			return wait
 		}
 	}
+	return s.rate.wait(1, now)
+}
+
+// Turn is the time until the n-th request from now may be sent at the rate that was learned from
+// refusals, counted from 1; 0 if none was. It does not tell of pauses and quotas.
+func (g *Gate) Turn(key string, n int64) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if s := g.states[key]; s != nil {
+		return s.rate.wait(n, time.Now())
+	}
 	return 0
-}
-
-// left is what remains of a limit now, below 0 if that is unknown, and the time until it is more.
-func (q *quota) left(now time.Time) (left int64, more time.Duration) {
-	rest := q.ends.Sub(now)
-	switch used := q.Limit - q.Remaining; {
-	case rest <= -rampTime:
-		return -1, 0
-	case rest <= 0: // what the server counts now is not known: one request goes first, and its response tells
-		since := -rest
-		left = 1 << (since / time.Second)
-		if q.Limit > 0 && !q.Tokens {
-			left = min(left, q.Limit)
-		}
-		return left, time.Second - since%time.Second
-	case q.Gradual && used > 0:
-		each := q.Reset / time.Duration(used)
-		if each <= 0 {
-			return q.Limit, rest
-		}
-		back := (q.Reset - rest) / each
-		return q.Remaining + int64(back), (back+1)*each - (q.Reset - rest)
-	}
-	return q.Remaining, rest
-}
-
-// fits reports whether one more request in flight fits into what remains. What is in flight counts as
-// not yet taken from it: the server may have counted it before or after it said what remains. Of
-// several processes, each has half of its share in flight: what the others take meanwhile is not
-// known yet. known is whether the server has said what remains, since the last reset. Of a limit that
-// is small beside the number of processes or the request, one request at a time may use what is left.
-func (s *state) fits(q *quota, left, tokens, processes int64, known bool) bool {
-	if left <= 0 {
-		return false
-	}
-	more, flying := int64(1), s.inFlight
-	if !known { // left is how many requests of this process may go first
-		return flying+more <= left
-	}
-	if q.Tokens {
-		more, flying = tokens, s.tokens
-	}
-	share := left
-	if processes > 1 {
-		share = left / (2 * processes)
-	}
-	small := q.Limit == 0 || q.Limit/40 < processes || q.Tokens && left >= q.Limit
-	return flying+more <= share || s.inFlight == 0 && small
 }
 
 // Left is how long a key is paused from now; 0 if it is not. It does not tell of quotas.
@@ -293,17 +241,38 @@ func (p *Pass) Done(r Report) (pause time.Duration) {
 			pause = min(pause, g.opts.MaxPause)
 			s.pausedAt = now
 			g.pause(s, now, pause)
+			if r.Limit && !g.opts.NoRate {
+				s.rate.refuse(now, pause, g.opts.MaxPause)
+			}
 		}
 	case p.at.After(s.pausedAt):
 		s.refusals = 0
-		if s.ramp > 0 && s.admitted {
-			s.ramp++
-		}
+		s.widen()
 		s.admitted = true
+	}
+	if !r.Refused {
+		s.rate.admit(p.at, p.at.After(s.pausedAt))
+	}
+	if len(s.quotas) > 0 || now.After(s.rate.until) { // what the server says is better than what it lets guess
+		s.rate = learnedRate{off: s.rate.off, until: s.rate.off}
 	}
 	g.settle(s, now)
 	g.changed.Notify()
 	return pause
+}
+
+// widen lets more requests be in flight, after a response to one that was sent after the pause.
+func (s *state) widen() {
+	if s.ramp == 0 || !s.admitted {
+		return
+	}
+	if s.round--; s.round > 0 {
+		return
+	}
+	s.ramp++
+	if s.round = 0; s.rate.open && s.rate.gap == 0 {
+		s.round = s.ramp
+	}
 }
 
 // spread lengthens a time at random by up to a twentieth, and at most a second: many processes may have
@@ -330,41 +299,6 @@ func (p *Pass) Cancel() {
 	g.changed.Notify()
 }
 
-// learn keeps what a response said about a limit. Of responses to requests that were in flight
-// together, the least remaining counts: they may arrive in another order than the server wrote them.
-func (s *state) learn(said Quota, by uint64, now time.Time, longest time.Duration) {
-	if said.Remaining < 0 || said.Reset <= 0 {
-		return // it ended before it arrived, or has no end
-	}
-	said.Reset = min(said.Reset, longest)
-	if len(said.Name) > longestName {
-		said.Name = said.Name[:longestName]
-	}
-	next := quota{said, now.Add(said.Reset), by}
-	for i := range s.quotas {
-		if q := &s.quotas[i]; q.Name == said.Name {
-			if next.Limit == 0 {
-				next.Limit = q.Limit
-			}
-			if now.Before(q.ends) && by < q.by {
-				q.Remaining = min(q.Remaining, said.Remaining)
-				return
-			}
-			if later := next.ends.Sub(q.ends); now.Before(q.ends) && !said.Gradual && later > 0 && later < time.Second {
-				next.ends = q.ends // the same window: servers round up to whole seconds
-			}
-			next.Name = q.Name
-			*q = next
-			return
-		}
-	}
-	s.quotas = slices.DeleteFunc(s.quotas, func(q quota) bool { return now.Sub(q.ends) > rampTime })
-	if len(s.quotas) < mostQuotas {
-		next.Name = strings.Clone(next.Name) // it may be a part of a long header
-		s.quotas = append(s.quotas, next)
-	}
-}
-
 // pauseFor is how long a refusal pauses a key. If the server gave no time, it is that until the reset
 // of a limit of which nothing remains, or else a guess. Requests that were sent before the last pause
 // began lengthen no guess.
@@ -386,7 +320,7 @@ func (s *state) pauseFor(r Report, sent time.Time) time.Duration {
 	if !sent.After(s.pausedAt) {
 		return 0
 	}
-	guess := doubled(s.refusals, firstPause, longestGuess)
+	guess := doubled(s.refusals, s.rate.pause(), longestGuess)
 	s.refusals++
 	return guess/2 + Jitter(guess/2)
 }
@@ -408,6 +342,9 @@ func (g *Gate) settle(s *state, now time.Time) {
 		if ends := q.ends.Add(rampTime); until.Before(ends) {
 			until = ends
 		}
+	}
+	if until.Before(s.rate.until) {
+		until = s.rate.until
 	}
 	if !until.After(now) {
 		if g.states[s.key] == s {

@@ -69,15 +69,15 @@ func TestGatePauses(t *testing.T) {
 		if pause := pass.Done(pacing.Report{Refused: true, Pause: 10 * time.Second}); pause < 10*time.Second || pause > 11*time.Second {
 			t.Fatalf("%v", pause)
 		}
-		p, told := g.Enter("a")
-		if p != nil || told < 10*time.Second || told > 11*time.Second {
-			t.Fatalf("wait %v", told)
+		p, left := g.Enter("a")
+		if p != nil || left < 10*time.Second || left > 11*time.Second {
+			t.Fatalf("wait %v", left)
 		}
 		if p, _ := g.Enter("b"); p == nil {
 			t.Fatal("another key waits")
 		}
 		g.Pause("a", time.Second)
-		if _, wait := g.Enter("a"); wait != told {
+		if _, wait := g.Enter("a"); wait != left {
 			t.Fatalf("the pause became %v", wait)
 		}
 		g.Pause("a", 10*365*24*time.Hour)
@@ -372,7 +372,7 @@ func TestGateForAnyReport(t *testing.T) {
 				}
 				if len(flying) > 0 && rng.IntN(2) == 0 {
 					i := rng.IntN(len(flying))
-					flying[i].Done(pacing.Report{Refused: rng.IntN(2) == 0, Pause: time.Duration(number()), Quotas: []pacing.Quota{
+					flying[i].Done(pacing.Report{Refused: rng.IntN(2) == 0, Limit: rng.IntN(2) == 0, Pause: time.Duration(number()), Quotas: []pacing.Quota{
 						{Name: strconv.Itoa(rng.IntN(12)), Limit: max(number(), 0), Remaining: number(), Reset: time.Duration(number()), Gradual: rng.IntN(2) == 0}}})
 					flying = append(flying[:i], flying[i+1:]...)
 				}

@@ -115,7 +115,7 @@ func TestSharedPausesWithoutStore(t *testing.T) {
 			t.Errorf("%d calls, %v", store.calls, time.Since(began))
 		}
 		if err := p.Set(t.Context(), "a", time.Second); err == nil {
-			t.Error("the failure of the store is not told")
+			t.Error("the failure of the store is not reported")
 		}
 	})
 }

@@ -139,15 +139,19 @@ func problem(status int, limit string) content {
 	return newContent("application/problem+json", append(body, '\n'))
 }
 
-// Unidentified returns the response to requests without valid credentials.
-func Unidentified() Response {
+// Unidentified returns the response to requests without valid credentials. bearer says that a client can
+// send some in Authorization: Bearer.
+func Unidentified(bearer bool) Response {
 	r := Body(http.StatusUnauthorized, "text/plain; charset=utf-8", []byte("this request has no valid API key or token\n"))
-	authenticate := newField("Www-Authenticate", "Bearer")
-	r.content.fields = append(r.content.fields, authenticate)
+	var authenticate []field
+	if bearer {
+		authenticate = append(authenticate, newField("Www-Authenticate", "Bearer"))
+	}
+	r.content.fields = append(r.content.fields, authenticate...)
 	p := newContent("application/problem+json",
 		fmt.Appendf(nil, `{"type":"about:blank","title":%q,"status":401,"detail":"this request has no valid API key or token"}`+"\n",
 			http.StatusText(http.StatusUnauthorized)))
-	p.fields = append(p.fields, authenticate)
+	p.fields = append(p.fields, authenticate...)
 	r.problem, r.problems = true, map[string]content{unidentified: p}
 	return r
 }
@@ -158,4 +162,20 @@ const unidentified = "unidentified"
 // WriteUnidentified responds to a request without valid credentials.
 func (f *Response) WriteUnidentified(w http.ResponseWriter, r *http.Request) {
 	f.Write(w, r, unidentified)
+}
+
+// unverifiedText is for requests whose API key could not be looked up.
+const unverifiedText = "whether the API key of this request is valid could not be found out: try again"
+
+// WriteUnverified responds to a request whose API key may be valid, and could not be looked up: 503, so
+// that clients keep their key and try again.
+func WriteUnverified(w http.ResponseWriter, r *http.Request) {
+	c := newContent("text/plain; charset=utf-8", []byte(unverifiedText+"\n"))
+	if acceptsProblem(r.Header["Accept"]) {
+		c = newContent("application/problem+json", fmt.Appendf(nil, `{"type":"about:blank","title":%q,"status":503,"detail":%q}`+"\n",
+			http.StatusText(http.StatusServiceUnavailable), unverifiedText))
+	}
+	w.Header().Set("Retry-After", "1")
+	response := Response{Status: http.StatusServiceUnavailable, content: c}
+	response.Write(w, r, "")
 }

@@ -39,3 +39,18 @@ func TestWrite(t *testing.T) {
 		}
 	}
 }
+
+// TestUnidentified: a 401 names Bearer where a client can send credentials in it, as text and as problem.
+func TestUnidentified(t *testing.T) {
+	for _, bearer := range []bool{true, false} {
+		for _, accept := range []string{"text/plain", "application/problem+json"} {
+			w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
+			r.Header.Set("Accept", accept)
+			u := Unidentified(bearer)
+			u.WriteUnidentified(w, r)
+			if named := w.Header().Get("Www-Authenticate") == "Bearer"; w.Code != 401 || named != bearer || !strings.HasPrefix(w.Header().Get("Content-Type"), accept) {
+				t.Errorf("bearer %v, %s: %d %v", bearer, accept, w.Code, w.Header())
+			}
+		}
+	}
+}

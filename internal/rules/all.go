@@ -235,7 +235,7 @@ func (a *allRule) Book(s []int64, now, _, cost int64) ([]int64, Ticket) {
 
 func (a *allRule) Refund(_ *Memory, s []int64, _ int64, _ Ticket, _ int64) []int64 { return s }
 func (a *allRule) Drop(*Memory, Ticket)                                            {}
-func (a *allRule) ConvertTicket(Ticket, int64, Rule) (Ticket, bool)                { return Ticket{}, false }
+func (a *allRule) ConvertTicket(Ticket, Rule) (Ticket, bool)                       { return Ticket{}, false }
 func (a *allRule) ConvertMemory(*Memory, int64, Rule, []int64)                     {}
 
 func (a *allRule) NeedsMemory() bool { return slices.ContainsFunc(a.rules, Rule.NeedsMemory) }
@@ -287,39 +287,6 @@ func (c Receipt) Drop(r Rule, m *Memory) {
 			r.Drop(m.part(i, len(a.rules)), c.parts.tickets[i])
 		}
 	}
-}
-
-// ConvertTicket converts the Receipt after a change of the limit. It reports false if nothing can
-// be given back across the change.
-func (c Receipt) ConvertTicket(from Part, now int64, to Part) (next Receipt, ok bool) {
-	old, joined := split(from)
-	parts, joins := split(to)
-	if !joined && !joins {
-		next.ticket, ok = from.Rule.ConvertTicket(c.ticket, now, to.Rule)
-		return next, ok
-	}
-	if joins {
-		next.parts = new(partTickets)
-	}
-	for j, i := range match(old.kinds, parts.kinds) {
-		var t Ticket
-		given := i >= 0 && (joins || old.kinds[i] == parts.kinds[j])
-		switch {
-		case given && joined:
-			t, given = c.parts.tickets[i], !c.parts.lost[i]
-		case given:
-			t = c.ticket
-		}
-		if given && old.limits[i] != parts.limits[j] {
-			t, given = old.rules[i].ConvertTicket(t, now, parts.rules[j])
-		}
-		if ok = ok || given; joins {
-			next.parts.tickets[j], next.parts.lost[j] = t, !given
-		} else {
-			next.ticket = t
-		}
-	}
-	return next, ok
 }
 
 // split returns a rule as an All: itself, or an All of it alone.

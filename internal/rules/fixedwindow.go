@@ -3,6 +3,8 @@ package rules
 import (
 	"math"
 	"time"
+
+	"github.com/weirflow/weir/internal/outstanding"
 )
 
 // FixedWindow is the parameters of the limit of that name.
@@ -37,6 +39,9 @@ func (l FixedWindow) Compile(unit time.Duration) (Rule, error) {
 	}
 	return w, nil
 }
+
+// Unbounded implements Counted.
+func (FixedWindow) Unbounded() (field string, most int64) { return "limit", NoBound }
 
 // Windows is a division of time into windows. A window has an id, which rises with time.
 type Windows interface {
@@ -181,17 +186,84 @@ func (w *fixedWindowRule) Book(s []int64, now, due, cost int64) ([]int64, Ticket
 	return s, t
 }
 
+// NeedsMemory is for windows that begin with a charge: if that is given back, its window begins with
+// the charge after it.
+func (w *fixedWindowRule) NeedsMemory() bool { return w.hits }
+
+// Note records with which charge the window begins.
+func (w *fixedWindowRule) Note(m *Memory, s []int64, n Note) {
+	if !w.hits {
+		return
+	}
+	if m.begins == nil {
+		m.begins = new(outstanding.Beginning)
+		m.begins.Within(m.budget)
+	}
+	due := max(n.At, n.Due)
+	if len(s) > 0 {
+		due = max(due, s[wordPromise])
+	}
+	if id, count, _ := w.at(s, due); count == 0 {
+		m.begins.Opens(n.ID, id)
+	} else {
+		m.begins.Charged(n.ID, due)
+	}
+}
+
 // Refund lowers the count of the charge's window while it is open. If nothing was charged since,
 // the state is as it was before.
-func (w *fixedWindowRule) Refund(_ *Memory, s []int64, now int64, t Ticket, amount int64) []int64 {
+func (w *fixedWindowRule) Refund(m *Memory, s []int64, now int64, t Ticket, amount int64) []int64 {
+	moved := m != nil && m.begins.Has(t[wordWindow])
 	switch {
 	case len(s) == 0:
 	case amount == t[ticketCharge] && [fixedWindowWords]int64(s) == [fixedWindowWords]int64(t[:]):
 		s[wordWindow], s[wordCount], s[wordPromise] = t[ticketWindowBefore], t[ticketCountBefore], t[ticketPromiseBefore]
-	case s[wordWindow] == t[wordWindow]:
+	case s[wordWindow] == t[wordWindow] || moved:
 		s[wordCount] = max(0, s[wordCount]-amount)
 	}
+	if moved {
+		m.begins.Ends(t.id(), amount < t[ticketCharge])
+		w.begin(m, s, now)
+	}
 	return s
+}
+
+// GiveBack lowers the count of the current window, or of the one of promised work.
+func (w *fixedWindowRule) GiveBack(s []int64, now, amount int64) []int64 {
+	if len(s) == 0 {
+		return s
+	}
+	if id, count, _ := w.at(s, now); id == s[wordWindow] {
+		s[wordCount] = max(0, count-max(amount, 0))
+	}
+	return s
+}
+
+// begin moves an open window to the first charge that is left in it.
+func (w *fixedWindowRule) begin(m *Memory, s []int64, now int64) {
+	at, ok := m.begins.Begins()
+	if !ok || len(s) == 0 || s[wordCount] == 0 || at <= s[wordWindow] || !m.begins.Has(s[wordWindow]) {
+		return
+	}
+	if ended(w.windows.Ends(s[wordWindow], 1), max(now, s[wordPromise])) {
+		return // what was decided since then counts from the end
+	}
+	s[wordWindow] = at
+	m.begins.Moved(at)
+}
+
+// Drop ends a reservation of which nothing is given back.
+func (w *fixedWindowRule) Drop(m *Memory, t Ticket) {
+	if m.begins.Has(t[wordWindow]) {
+		m.begins.Ends(t.id(), true)
+	}
+}
+
+// ConvertMemory keeps what is known of the window if it stays.
+func (w *fixedWindowRule) ConvertMemory(m *Memory, _ int64, to Rule, _ []int64) {
+	if next, ok := to.(*fixedWindowRule); !ok || next.windows.Identity() != w.windows.Identity() {
+		m.Reset()
+	}
 }
 
 func (w *fixedWindowRule) Look(s []int64, now int64, ahead uint64) (remaining, reset int64) {
@@ -222,7 +294,7 @@ func (w *fixedWindowRule) Convert(s []int64, now int64, to Rule, then int64) []i
 	return s
 }
 
-func (w *fixedWindowRule) ConvertTicket(t Ticket, _ int64, to Rule) (Ticket, bool) {
+func (w *fixedWindowRule) ConvertTicket(t Ticket, to Rule) (Ticket, bool) {
 	next, ok := to.(*fixedWindowRule)
 	return t, ok && next.windows.Identity() == w.windows.Identity()
 }

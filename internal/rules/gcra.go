@@ -275,7 +275,7 @@ func (b *gcraRule) repaid(s []int64, now int64, next *gcraRule) []int64 {
 	return next.advance(append(s[:0], now, 0), used)
 }
 
-func (b *gcraRule) ConvertTicket(t Ticket, _ int64, to Rule) (Ticket, bool) {
+func (b *gcraRule) ConvertTicket(t Ticket, to Rule) (Ticket, bool) {
 	next, ok := to.(*gcraRule)
 	if !ok || next.owing != b.owing {
 		return Ticket{}, false

@@ -246,7 +246,7 @@ func (b *intervalBucketRule) Convert(s []int64, now int64, to Rule, then int64) 
 	return s
 }
 
-func (b *intervalBucketRule) ConvertTicket(t Ticket, _ int64, to Rule) (Ticket, bool) {
+func (b *intervalBucketRule) ConvertTicket(t Ticket, to Rule) (Ticket, bool) {
 	_, ok := to.(*intervalBucketRule)
 	t[ticketCost] = none // a state from before the change is not valid afterwards
 	return t, ok
@@ -342,8 +342,9 @@ var intervalBucketKind = Kind{
 		{Name: "refill", Type: CountField, Required: true, Doc: "How many tokens each step adds; at least 1."},
 		{Name: "every", Type: DurationField, Required: true, Doc: "The time between steps, like 1m. Steps are counted from the charge that leaves a full bucket."},
 	},
-	NoLease: "steps begin with the charge that leaves a full bucket, and a lease would move that",
-	NoZone:  "steps begin with the charge that leaves a full bucket, and limits of different bursts are full at different times",
+	NoLease:  "steps begin with the charge that leaves a full bucket, and a lease would move that",
+	NoRecall: "a store's state has its tokens and steps, and no list of the reservations that later charges found",
+	NoZone:   "steps begin with the charge that leaves a full bucket, and limits of different bursts are full at different times",
 }
 
 // Kind implements Params.

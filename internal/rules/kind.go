@@ -2,6 +2,7 @@ package rules
 
 import (
 	"reflect"
+	"slices"
 	"time"
 )
 
@@ -28,6 +29,7 @@ type Kind struct {
 	NoStore    string // why no store keeps it; otherwise Zero is a Stored
 	NoModel    string // why weirtest has no reference model of it
 	NoZone     string // why limits of it cannot share a state; otherwise Zero is a Zoned
+	NoRecall   string // why a store's state may give back less than a reservation still uses up; "" where that is exact
 	NoOverride string // why single keys cannot have parameters of their own
 
 	// Of two states of one limit, the state that resets first is never the more restricted one. A
@@ -35,6 +37,7 @@ type Kind struct {
 	// a cost of 1: first the keys that admit it, and then by RetryAfter.
 	ResetRanks bool
 
+	Lists       bool // a store's state lists its outstanding reservations, so that each is to be settled, also at its cost
 	Queues      bool // requests over the rate wait in it
 	KeepsCharge bool // a request that is given up while it is delayed stays charged
 }
@@ -59,6 +62,13 @@ type Params interface {
 	Resets() bool
 }
 
+// Metered is the Params of algorithms whose state is how far a key is ahead of its rate, by at most
+// size: a time alone can keep it.
+type Metered interface {
+	Params
+	Meter() (rate Rate, size int64)
+}
+
 // Shared is the Params of algorithms that failover can divide into shares.
 type Shared interface {
 	Params
@@ -79,6 +89,17 @@ type Delayed interface {
 	// decision about it.
 	Delay(level, cost int64) time.Duration
 }
+
+// Counted is the Params of algorithms that count what is charged in each window, in a state whose size does
+// not depend on the limit. With a limit that is never reached, they only count.
+type Counted interface {
+	Params
+	// Unbounded returns the name of the field with the limit, and its value for no bound.
+	Unbounded() (field string, most int64)
+}
+
+// NoBound is a limit of a Counted that is never reached. Every store can count to it.
+const NoBound = 1 << 50
 
 // Entered is the Params of algorithms without a Rule that a request enters and leaves: it holds a
 // place while it is in flight.
@@ -182,6 +203,14 @@ func KindOf(limit any) *Kind {
 		}
 	}
 	return nil
+}
+
+// Lists reports whether a store's state of any of these limits lists its outstanding reservations.
+func Lists[L any](limits []L) bool {
+	return slices.ContainsFunc(limits, func(l L) bool {
+		k := KindOf(l)
+		return k != nil && k.Lists
+	})
 }
 
 // ParamsOf is the parameters of a limit of package weir; nil for an All, and for nil. It copies

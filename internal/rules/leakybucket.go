@@ -27,6 +27,7 @@ var leakyBucketKind = Kind{
 	Page:       "LeakyBucket",
 	Zero:       LeakyBucket{},
 	Script:     bucketScript,
+	Lists:      true,
 	ResetRanks: true,
 	Queues:     true,
 	Fields: []Field{

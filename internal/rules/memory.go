@@ -16,19 +16,20 @@ type Memory struct {
 	bucket  outstanding.Bucket // of a GCRA
 	ledger  outstanding.Ledger // of an IntervalBucket
 	journal outstanding.Journal
-	parts   []Memory // of an All
+	begins  *outstanding.Beginning // of a FixedWindow whose windows begin with a charge; else nil
+	parts   []Memory               // of an All
 	budget  outstanding.Budget
 }
 
 // Empty reports whether nothing is outstanding.
 func (m *Memory) Empty() bool {
-	return m.bucket.Empty() && m.ledger.Empty() && m.journal.Empty() && !slices.ContainsFunc(m.parts, func(p Memory) bool { return !p.Empty() })
+	return m.bucket.Empty() && m.ledger.Empty() && m.journal.Empty() && m.begins.Empty() && !slices.ContainsFunc(m.parts, func(p Memory) bool { return !p.Empty() })
 }
 
 // TakeInexact returns how many reservations, since its last call, were too many to be remembered
 // exactly: those may give back less than was charged.
 func (m *Memory) TakeInexact() uint64 {
-	n := m.bucket.TakeInexact() + m.ledger.TakeInexact() + m.journal.TakeInexact()
+	n := m.bucket.TakeInexact() + m.ledger.TakeInexact() + m.journal.TakeInexact() + m.begins.TakeInexact()
 	for i := range m.parts {
 		n += m.parts[i].TakeInexact()
 	}
@@ -45,11 +46,12 @@ func (m *Memory) Within(b outstanding.Budget) {
 	m.bucket.Within(b)
 	m.ledger.Within(b)
 	m.journal.Within(b)
+	m.begins.Within(b)
 }
 
 // isNew reports whether an empty Memory without a budget needs no Reset.
 func (m *Memory) isNew() bool {
-	return len(m.parts) == 0 && m.bucket.IsNew() && m.ledger.IsNew() && m.journal.IsNew()
+	return len(m.parts) == 0 && m.bucket.IsNew() && m.ledger.IsNew() && m.journal.IsNew() && m.begins.IsNew()
 }
 
 // newMemory returns an empty Memory with a budget.
@@ -63,6 +65,7 @@ func (m *Memory) Reset() {
 	m.bucket.Reset()
 	m.ledger.Reset()
 	m.journal.Reset()
+	m.begins.Reset()
 	for i := range m.parts {
 		m.parts[i].Reset()
 	}

@@ -83,7 +83,7 @@ func (b *nginxBucketRule) Capacity() int64    { return b.size }
 func (b *nginxBucketRule) LargestCost() int64 { return b.size }
 func (b *nginxBucketRule) CanBook() bool      { return false }
 
-func (b *nginxBucketRule) ConvertTicket(t Ticket, _ int64, to Rule) (Ticket, bool) {
+func (b *nginxBucketRule) ConvertTicket(t Ticket, to Rule) (Ticket, bool) {
 	_, ok := to.(*nginxBucketRule)
 	return t, ok
 }

@@ -106,7 +106,7 @@ type Rule interface {
 	Convert(state []int64, now int64, to Rule, then int64) []int64
 	// ConvertTicket does the same for a ticket, and rounds down, for the same reason. It reports
 	// false where nothing can be given back across the change, as between two kinds.
-	ConvertTicket(t Ticket, now int64, to Rule) (Ticket, bool)
+	ConvertTicket(t Ticket, to Rule) (Ticket, bool)
 	// Spent is what has been used, debt included, rounded up.
 	Spent(state []int64, now int64) int64
 	// Load is an untouched state charged with what another rule's state had spent: into debt where
@@ -122,6 +122,14 @@ type DirectRule interface {
 	// cost is within 1 and LargestCost. ok is false, and nothing has happened, when the caller must
 	// use the general path. Such a rule reads no wall time and starts full.
 	DecideDirect(state []int64, now, cost int64, charge bool) (next []int64, v DirectVerdict, ok bool)
+}
+
+// A CountingRule has a state that is no more than a count, so that some of it can be given back without
+// knowing which charges it is made of.
+type CountingRule interface {
+	Rule
+	// GiveBack lowers what has been used by amount, at most to nothing.
+	GiveBack(state []int64, now, amount int64) []int64
 }
 
 // A DirectVerdict is a Verdict without what no DirectRule says. It is small, so that it is returned

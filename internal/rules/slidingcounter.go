@@ -216,7 +216,7 @@ func (w *slidingCounterRule) Convert(s []int64, now int64, to Rule, then int64) 
 	return append(s[:0], next.number(now), c.current, c.previous)
 }
 
-func (w *slidingCounterRule) ConvertTicket(t Ticket, _ int64, to Rule) (Ticket, bool) {
+func (w *slidingCounterRule) ConvertTicket(t Ticket, to Rule) (Ticket, bool) {
 	next, ok := to.(*slidingCounterRule)
 	return t, ok && next.window == w.window
 }

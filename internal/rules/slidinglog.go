@@ -377,7 +377,7 @@ func (w *slidingLogRule) Convert(s []int64, now int64, to Rule, then int64) []in
 	return s
 }
 
-func (w *slidingLogRule) ConvertTicket(t Ticket, _ int64, to Rule) (Ticket, bool) {
+func (w *slidingLogRule) ConvertTicket(t Ticket, to Rule) (Ticket, bool) {
 	_, ok := to.(*slidingLogRule)
 	return t, ok
 }

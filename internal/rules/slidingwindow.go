@@ -352,7 +352,7 @@ func (w *slidingWindowRule) latest(slot, now, last int64) int64 {
 	return end
 }
 
-func (w *slidingWindowRule) ConvertTicket(t Ticket, _ int64, to Rule) (Ticket, bool) {
+func (w *slidingWindowRule) ConvertTicket(t Ticket, to Rule) (Ticket, bool) {
 	next, ok := to.(*slidingWindowRule)
 	return t, ok && next.width == w.width && next.slots == w.slots
 }

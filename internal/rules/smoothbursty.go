@@ -56,6 +56,7 @@ var smoothBurstyKind = Kind{
 	Page:       "SmoothBursty",
 	Zero:       SmoothBursty{},
 	Script:     bucketScript,
+	Lists:      true,
 	ResetRanks: true,
 	Fields: []Field{
 		{Name: "rate", Type: RateField, Required: true, Word: "unlimited", Doc: "A count per duration: 100/s, 6/m, 5000/h, 1/d, 20/100ms; or unlimited."},

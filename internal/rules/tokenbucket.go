@@ -38,6 +38,7 @@ var tokenBucketKind = Kind{
 	Page:       "TokenBucket",
 	Zero:       TokenBucket{},
 	Script:     bucketScript,
+	Lists:      true,
 	ResetRanks: true,
 	Fields: []Field{
 		{Name: "rate", Type: RateField, Required: true},
@@ -76,6 +77,9 @@ func (l TokenBucket) Share(n int64) Params {
 	}
 	return l
 }
+
+// Meter implements Metered.
+func (l TokenBucket) Meter() (rate Rate, size int64) { return l.Rate, l.Burst }
 
 // UsedUp implements Shared.
 func (l TokenBucket) UsedUp(time.Duration) []Use { return usedAll(0) }

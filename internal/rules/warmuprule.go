@@ -452,7 +452,7 @@ func (w *warmUpRule) Convert(s []int64, now int64, to Rule, then int64) []int64 
 	return next.write(&c, s, at)
 }
 
-func (w *warmUpRule) ConvertTicket(t Ticket, _ int64, to Rule) (Ticket, bool) {
+func (w *warmUpRule) ConvertTicket(t Ticket, to Rule) (Ticket, bool) {
 	_, ok := to.(*warmUpRule)
 	return t, ok
 }

@@ -51,8 +51,8 @@ func (e *events) write(p []byte) {
 		}
 		switch e.state {
 		case lineStart:
-			if n := e.wholeEvent(p[i:], i, &eol); n > 0 {
-				i += n
+			if next := e.wholeEvent(i, &eol); next > i {
+				i = next
 				continue
 			}
 			i += e.startLine(p[i])
@@ -75,25 +75,33 @@ func (e *events) write(p []byte) {
 	}
 }
 
-// wholeEvent reads an event that begins here, has one line of data and ends within p, as nearly all
-// do. It returns how many bytes it has read; 0 if the event is another one.
-func (e *events) wholeEvent(p []byte, at int, eol *lineEnds) int {
-	if e.lines > 0 || !e.began || !bytes.HasPrefix(p, []byte("data:")) {
-		return 0
+// wholeEvent reads an event that begins at i, has one line of data, its last, and ends within p, as
+// nearly all do. It returns the position behind the event; i if the event is another one.
+func (e *events) wholeEvent(i int, eol *lineEnds) int {
+	if e.lines > 0 || !e.began {
+		return i
 	}
-	end := eol.after(at) - at
-	n := end
-	for range 2 { // the end of this line, and an empty one
-		switch {
-		case n+1 < len(p) && p[n] == '\r' && p[n+1] == '\n':
-			n += 2
-		case n < len(p) && p[n] == '\n':
-			n++
-		default:
-			return 0 // a CR at the end may be half of a CRLF
+	p, before, at := eol.p, *eol, i
+	for at < len(p) && p[at] != 'd' { // other fields, like event, and comments
+		if at = afterLine(p, eol.after(at)); at < 0 || at == len(p) || p[at] == '\n' || p[at] == '\r' {
+			*eol = before
+			return i
 		}
 	}
-	data := bytes.TrimPrefix(p[len("data:"):end], []byte{' '})
+	if !bytes.HasPrefix(p[at:], []byte("data:")) {
+		*eol = before
+		return i
+	}
+	end := eol.after(at)
+	next := afterLine(p, end)
+	if next >= 0 {
+		next = afterLine(p, next)
+	}
+	if next < 0 {
+		*eol = before
+		return i
+	}
+	data := bytes.TrimPrefix(p[at+len("data:"):end], []byte{' '})
 	switch {
 	case string(data) == doneMark:
 		e.done = true
@@ -104,7 +112,19 @@ func (e *events) wholeEvent(p []byte, at int, eol *lineEnds) int {
 		e.scan.Reset()
 	}
 	e.end()
-	return n
+	return next
+}
+
+// afterLine returns the position behind the end of a line at i; -1 if there is none, or it may be
+// incomplete: a CR at the end of a piece may be half of a CRLF.
+func afterLine(p []byte, i int) int {
+	switch {
+	case i < len(p) && p[i] == '\n':
+		return i + 1
+	case i+1 < len(p) && p[i] == '\r' && p[i+1] == '\n':
+		return i + 2
+	}
+	return -1
 }
 
 // startLine reads the first character of a line.

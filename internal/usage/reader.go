@@ -90,6 +90,9 @@ func (r *Reader) Write(p []byte) {
 	}
 }
 
+// Passed counts bytes that passed by and were not written, as on an upgraded connection.
+func (r *Reader) Passed(n int64) { r.bytes += n }
+
 // read reads a part of the decoded body.
 func (r *Reader) read(p []byte) {
 	if r.body == bodyEvents {

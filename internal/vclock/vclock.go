@@ -4,30 +4,32 @@ package vclock
 
 import (
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirflow/weir/internal/heap"
 )
 
-// A Clock returns the time it was last set to, in nanoseconds. The zero value reads 0. It is not
-// safe for concurrent use.
+// A Clock returns the time it was last set to, in nanoseconds. The zero value reads 0. Now is safe
+// for concurrent use, as timers of the real clock may read it: those of a table that got only this
+// clock. All else is not.
 type Clock struct {
-	now    int64
+	now    atomic.Int64
 	timers heap.Heap[Timer] // timers set for the same time fire in the order in which they were set
 }
 
 // Now returns the reading.
-func (c *Clock) Now() int64 { return c.now }
+func (c *Clock) Now() int64 { return c.now.Load() }
 
 // Set moves the clock to t, forward or back. On the way forward each timer fires at its own time,
 // and timers set by those that fire do so too; a step back fires nothing and moves no timer.
 func (c *Clock) Set(t int64) {
 	for next := c.timers.Due(t); next != nil; next = c.timers.Due(t) {
-		c.now = max(c.now, c.timers.Key(&next.node))
+		c.now.Store(max(c.now.Load(), c.timers.Key(&next.node)))
 		c.timers.Remove(&next.node)
 		next.f()
 	}
-	c.now = t
+	c.now.Store(t)
 }
 
 // Next returns when the first timer fires, and whether there is one.
@@ -53,8 +55,8 @@ type Timer struct {
 // Reset sets the timer to fire when the clock has advanced by d, and reports whether it was active.
 func (t *Timer) Reset(d time.Duration) bool {
 	was := t.Stop()
-	at := t.clock.now + max(int64(d), 0)
-	if at < t.clock.now { // d overflowed
+	at := t.clock.Now() + max(int64(d), 0)
+	if at < t.clock.Now() { // d overflowed
 		at = math.MaxInt64
 	}
 	t.clock.timers.Push(&t.node, t, at)

@@ -55,7 +55,7 @@ func startBrowser(t *testing.T) *browser {
 	}
 	t.Cleanup(func() {
 		in.Close() // then it closes the browser, and ends
-		end := time.AfterFunc(patience, func() { cmd.Process.Kill() })
+		end := time.AfterFunc(servers.Patience, func() { cmd.Process.Kill() })
 		defer end.Stop()
 		if _, err := io.Copy(io.Discard, out); err != nil {
 			t.Error(err)
@@ -156,7 +156,7 @@ func (p *page) eval(script string, result any) {
 // until waits for a script to return something true.
 func (p *page) until(script string) {
 	p.t.Helper()
-	p.must(map[string]any{"do": "until", "script": script, "timeout": patience.Milliseconds()}, nil)
+	p.must(map[string]any{"do": "until", "script": script, "timeout": servers.Patience.Milliseconds()}, nil)
 }
 
 // text returns the text of an element.

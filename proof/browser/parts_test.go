@@ -3,14 +3,12 @@ package browser
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -19,26 +17,10 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 )
 
-// patience is how long a test waits for something that must happen.
-const patience = 2 * time.Minute
-
 // binary is the weir command, built once.
 var binary string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "weir")
-	if err == nil {
-		defer os.RemoveAll(dir)
-		binary, err = servers.BuildWeir(context.Background(), dir, buildFlags...)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
-}
+func TestMain(m *testing.M) { os.Exit(servers.Main(m, &binary)) }
 
 // shop is the upstream of the waiting room.
 const shop = `<!doctype html><html lang="en"><meta name="viewport" content="width=device-width"><title>The sale</title>
@@ -54,39 +36,19 @@ func startShop(t *testing.T) string {
 }
 
 // gateway is a running weir whose policy file can be changed.
-type gateway struct {
-	*servers.Weir
-	policy string
-}
+type gateway struct{ *servers.Reloadable }
 
+// startWeir serves a policy, which is given without listen.
 func startWeir(t *testing.T, policy string) *gateway {
 	t.Helper()
-	g := &gateway{policy: filepath.Join(t.TempDir(), "policy.yaml")}
-	g.write(t, policy)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	var err error
-	if g.Weir, err = servers.StartWeir(ctx, binary, g.policy); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := g.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	g := &gateway{servers.PolicyIn(t, t.TempDir(), servers.FreePorts+policy)}
+	g.Start(t, binary)
 	return g
 }
 
-// write replaces the policy file atomically.
 func (g *gateway) write(t *testing.T, policy string) {
 	t.Helper()
-	text := "listen: { gateway: \"127.0.0.1:0\", admin: \"127.0.0.1:0\" }\n" + policy
-	if err := os.WriteFile(g.policy+".new", []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(g.policy+".new", g.policy); err != nil {
-		t.Fatal(err)
-	}
+	g.Write(t, servers.FreePorts+policy)
 }
 
 // change makes a policy active.
@@ -94,7 +56,7 @@ func (g *gateway) change(t *testing.T, policy string) {
 	t.Helper()
 	had := strings.Count(g.Output(), "policy reloaded")
 	g.write(t, policy)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), servers.Patience)
 	defer cancel()
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
@@ -180,24 +142,9 @@ func joinWith(t *testing.T, at, with string) (ticket string, place int) {
 	if resp.Header.Get("Weir-Room") == "new" {
 		return joinWith(t, at, resp.Header.Get("Weir-Ticket"))
 	}
-	var told struct{ Place int }
-	if err := json.Unmarshal(body, &told); err != nil || told.Place == 0 {
+	var state struct{ Place int }
+	if err := json.Unmarshal(body, &state); err != nil || state.Place == 0 {
 		t.Fatalf("%d %s", resp.StatusCode, body)
 	}
-	return resp.Header.Get("Weir-Ticket"), told.Place
-}
-
-// metrics are those of a gateway.
-func metrics(t *testing.T, g *gateway) string {
-	t.Helper()
-	resp, err := http.Get("http://" + g.Admin + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return resp.Header.Get("Weir-Ticket"), state.Place
 }

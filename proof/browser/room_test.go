@@ -170,7 +170,7 @@ func TestInvalidTickets(t *testing.T) {
 		t.Errorf("with its own ticket: place %d", r.place())
 	}
 	for _, line := range []string{`reason="forged"`, `reason="expired"`, `reason="client"`} {
-		if !strings.Contains(metrics(t, g), `weir_room_tickets_refused_total{`+line+`,room="sale"} 1`) {
+		if !strings.Contains(g.Metrics(t), `weir_room_tickets_refused_total{`+line+`,room="sale"} 1`) {
 			t.Errorf("not counted: %s", line)
 		}
 	}
@@ -193,7 +193,7 @@ func TestWithoutAScript(t *testing.T) {
 		t.Errorf("place %d", p.place())
 	}
 	g.change(t, policy("admit: 1000/s, burst: 1"))
-	end := time.After(patience)
+	end := time.After(servers.Patience)
 	for p.text("h1") != "Welcome to the sale" {
 		select {
 		case <-time.After(100 * time.Millisecond):

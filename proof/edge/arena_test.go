@@ -20,6 +20,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weirflow/weir/proof/servers"
 )
 
 // arena is a gateway between a client, which says what it likes, and an upstream that says what it has
@@ -32,7 +34,7 @@ type arena struct {
 
 	mu       sync.Mutex
 	meant    map[string]wireRequest // by user agent: the one meaning of what clients have sent
-	answered map[string]string      // by user agent: what clients were told that the upstream has read
+	answered map[string]string      // by user agent: what the responses say that the upstream has read
 	seen     []string               // what an upstream of HTTP/2 has read
 	failures []string
 }
@@ -66,8 +68,7 @@ func newArena(t *testing.T, p plan) *arena {
 	}
 	dir := t.TempDir()
 	selfSigned(t, dir)
-	a.gateway = &gateway{dir: dir}
-	replace(t, a.policy(), fmt.Sprintf(`
+	a.gateway = &gateway{servers.PolicyIn(t, dir, fmt.Sprintf(`
 listen:
   admin: 127.0.0.1:0
   gateway:
@@ -78,8 +79,8 @@ access_log: { file: access.log, format: json }
 limits: { all: { token_bucket: { rate: 1000000/s, burst: 1000000 } } }
 upstreams: { up: { url: "http://%s", %s health: { failures: 0 } } }
 routes: [{ match: /, upstream: up, limits: [all] }]
-`, addr, p.settings))
-	a.start(t, binary)
+`, addr, p.settings))}
+	a.Start(t, binary)
 	all := a.addresses(t)
 	a.clear, a.tls = all[0], all[1]
 	return a
@@ -114,7 +115,7 @@ func (a *arena) play1(s stream, overTLS bool) {
 		return
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(patience))
+	conn.SetDeadline(time.Now().Add(servers.Patience))
 	n := len(meant)
 	waits := err == nil && (n == 0 || !meant[n-1].close || !meant[n-1].complete)
 	go func() {
@@ -330,7 +331,7 @@ type logged struct {
 // sent on, and what the upstream has read.
 func (a *arena) finish(t *testing.T) (passed int) {
 	t.Helper()
-	counted := a.metrics(t)[`weir_limit_requests_total{limit="all",outcome="allowed"}`]
+	counted := a.Samples(t)[`weir_limit_requests_total{limit="all",outcome="allowed"}`]
 	if err := a.Stop(); err != nil {
 		a.failed("%v", err)
 	}
@@ -362,7 +363,7 @@ func (a *arena) finish(t *testing.T) (passed int) {
 
 func (a *arena) log(t *testing.T) map[string][]logged {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(a.dir, "access.log"))
+	b, err := os.ReadFile(filepath.Join(filepath.Dir(a.File), "access.log"))
 	if err != nil {
 		t.Fatal(err)
 	}

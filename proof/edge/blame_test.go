@@ -15,22 +15,24 @@ import (
 	"time"
 
 	"github.com/weirflow/weir/internal/seeds"
+
+	"github.com/weirflow/weir/proof/servers"
 )
 
-// two is a policy with two targets. A single failure takes a target down.
+// two is a policy with two targets. A single failure takes a target down: connecting may take a minute, as
+// the gateway may stand still meanwhile.
 const two = `
 listen:
   admin: 127.0.0.1:0
   gateway: { address: "127.0.0.1:0", h2c: true }
-upstreams: { up: { targets: ["http://%s", "http://%s"], health: { failures: 1, all_down: refuse } } }
+upstreams: { up: { targets: ["http://%s", "http://%s"], timeouts: { connect: 1m }, health: { failures: 1, all_down: refuse } } }
 routes: [{ match: /, upstream: up }]
 `
 
 func servePolicy(t *testing.T, program, text string) *gateway {
 	t.Helper()
-	g := &gateway{dir: t.TempDir()}
-	replace(t, g.policy(), text)
-	g.start(t, program)
+	g := &gateway{servers.PolicyIn(t, t.TempDir(), text)}
+	g.Start(t, program)
 	return g
 }
 
@@ -40,7 +42,7 @@ func (g *gateway) blameless(t *testing.T, what string) {
 	if got := statuses(send(t, g.Gateway, last)); len(got) != 1 || got[0] != "200" {
 		t.Errorf("after %s, a good request: %v", what, got)
 	}
-	for name, v := range g.metrics(t) {
+	for name, v := range g.Samples(t) {
 		switch {
 		case strings.HasPrefix(name, "weir_upstream_failures_total") && v != 0,
 			strings.HasPrefix(name, "weir_upstream_up") && v != 1,
@@ -117,7 +119,7 @@ func takeNothingOut(t *testing.T, g *gateway) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			conn.SetDeadline(time.Now().Add(patience))
+			conn.SetDeadline(time.Now().Add(servers.Patience))
 			io.WriteString(conn, raw)
 			conn.(*net.TCPConn).CloseWrite()
 			io.Copy(io.Discard, conn)
@@ -227,14 +229,14 @@ func TestDescriptorsRunOut(t *testing.T) {
 		clients = append(clients, c)
 	}
 	refused, notSent := `weir_connections_refused_total{reason="descriptors"}`, "weir_gateway_not_sent_total"
-	poll(t, "all clients are in, or refused", func() bool {
-		m := g.metrics(t)
+	servers.Poll(t, "all clients are in, or refused", func() bool {
+		m := g.Samples(t)
 		return m[refused] > 0 && m[refused]+m["weir_connections_open"] == float64(len(clients))
 	})
 	for _, c := range clients {
 		io.WriteString(c, "GET /held HTTP/1.1\r\nHost: h\r\n\r\n")
 	}
-	poll(t, "descriptors run out", func() bool { return g.metrics(t)[notSent] > 0 })
+	servers.Poll(t, "descriptors run out", func() bool { return g.Samples(t)[notSent] > 0 })
 	anew := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for _, page := range []string{"/healthz", "/readyz", "/metrics", "/v1/status"} {
 		resp, err := anew.Get("http://" + g.Admin + page)
@@ -245,12 +247,12 @@ func TestDescriptorsRunOut(t *testing.T) {
 			t.Errorf("%s while there are no descriptors: %s", page, resp.Status)
 		}
 	}
-	m := g.metrics(t)
+	m := g.Samples(t)
 	t.Logf("%v clients were refused, %v requests were not sent", m[refused], m[notSent])
 	releaseAll()
 	closeAll()
-	poll(t, "clients are gone", func() bool { return g.metrics(t)["weir_connections_open"] < 5 })
-	for name, v := range g.metrics(t) {
+	servers.Poll(t, "clients are gone", func() bool { return g.Samples(t)["weir_connections_open"] < 5 })
+	for name, v := range g.Samples(t) {
 		if strings.HasPrefix(name, "weir_upstream_failures_total") && v != 0 || strings.HasPrefix(name, "weir_upstream_up") && v != 1 {
 			t.Errorf("%s %v", name, v)
 		}

@@ -45,7 +45,7 @@ routes:
 	if got := statuses(send(t, g.Gateway, "GET /drop HTTP/1.1\r\nHost: h\r\nUser_Id: a\r\nConnection: close\r\n\r\n")); len(got) != 1 || got[0] != "429" {
 		t.Errorf("an alias alone counts as missing: %v", got)
 	}
-	m := g.metrics(t)
+	m := g.Samples(t)
 	if m[`weir_gateway_alias_headers_total{outcome="dropped"}`] == 0 || m[`weir_gateway_alias_headers_total{outcome="refused"}`] == 0 {
 		t.Error("they are not counted")
 	}

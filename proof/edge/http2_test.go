@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/weirflow/weir/proof/servers"
 )
 
 // addresses returns all addresses of the gateway.
@@ -258,7 +260,7 @@ func TestRapidReset(t *testing.T) {
 	if got := statuses(send(t, g.Gateway, last)); len(got) != 1 || got[0] != "200" {
 		t.Errorf("another client: %v", got)
 	}
-	poll(t, "the upstream is rid of them", func() bool { return now.Load() == 0 })
+	servers.Poll(t, "the upstream is rid of them", func() bool { return now.Load() == 0 })
 	t.Logf("at most %d were at the upstream at once", most.Load())
 }
 
@@ -272,7 +274,7 @@ func TestWebSocketPasses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(patience))
+	conn.SetDeadline(time.Now().Add(servers.Patience))
 	io.WriteString(conn, "GET /chat HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	answer := make([]byte, 0, 1000)
 	for !bytes.HasSuffix(answer, []byte("\r\n\r\n")) {

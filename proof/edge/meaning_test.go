@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir/internal/seeds"
+	"github.com/weirflow/weir/proof/servers"
 )
 
 // attempts is how many attempts of each kind are made at each upstream.
@@ -168,7 +169,7 @@ func (s *searcher) send1(a attempt) (status int, body string) {
 		s.t.Fatal(err)
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(patience))
+	conn.SetDeadline(time.Now().Add(servers.Patience))
 	var b strings.Builder
 	method, end := cmp.Or(a.method, "GET"), "\r\n"
 	if a.trailer != nil {

@@ -22,7 +22,7 @@ import (
 // digest of the body, user agent), the body is a reading: what limits may be about.
 func observers(t *testing.T) map[string]string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), servers.Patience)
 	defer cancel()
 	dir, err := filepath.Abs("testdata")
 	if err != nil {

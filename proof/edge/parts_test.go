@@ -2,7 +2,7 @@ package edge
 
 import (
 	"bufio"
-	"context"
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -10,8 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -23,23 +21,7 @@ import (
 // binary is the weir command, built once.
 var binary string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "weir")
-	if err == nil {
-		defer os.RemoveAll(dir)
-		binary, err = servers.BuildWeir(context.Background(), dir, buildFlags...)
-	}
-	if err == nil {
-		err = flag.Set("test.parallel", "8") // parallel tests here mostly wait
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
-}
+func TestMain(m *testing.M) { os.Exit(servers.Main(m, &binary, "test.parallel=8")) } // parallel tests here mostly wait
 
 // guard is how long the tests of the standing guard run, in rounds: HTTP/2 by h2spec, WebSocket,
 // clients that trickle, and the search for desyncs. Each runs at least one round.
@@ -57,96 +39,21 @@ func rounds(t *testing.T, round func()) {
 	}
 }
 
-// patience bounds everything that takes no time on an idle machine.
-const patience = 2 * time.Minute
+// gateway is a running weir whose policy file can be changed.
+type gateway struct{ *servers.Reloadable }
 
-func poll(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience) // works at the end of a test, too
-	defer cancel()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for !is() {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
-}
-
-// gateway is a running weir.
-type gateway struct {
-	*servers.Weir
-	dir string
-}
-
-// startWeir serves a policy. listen is the part below listen besides the admin address, and
-// UPSTREAM stands for the address of the upstream.
+// startWeir serves a policy. listen is the part below listen besides the admin address.
 func startWeir(t *testing.T, dir, listen, upstream, rest string) *gateway {
 	t.Helper()
-	g := &gateway{dir: dir}
-	g.write(t, listen, upstream, rest)
-	g.start(t, binary)
+	g := &gateway{servers.PolicyIn(t, dir, policyOf(listen, upstream, rest))}
+	g.Start(t, binary)
 	return g
 }
 
-// start runs the weir command on the policy.
-func (g *gateway) start(t *testing.T, program string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	var err error
-	if g.Weir, err = servers.StartWeir(ctx, program, g.policy()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := g.Stop(); err != nil {
-			t.Error(err)
-		}
-		if strings.Contains(g.Output(), "DATA RACE") || strings.Contains(g.Output(), "panic") {
-			t.Error(g.Output())
-		}
-	})
-}
-
-func (g *gateway) policy() string { return filepath.Join(g.dir, "policy.yaml") }
-
 const routes = "routes: [{ match: /, upstream: up }]\n"
 
-func (g *gateway) write(t *testing.T, listen, upstream, rest string) {
-	t.Helper()
-	replace(t, g.policy(), fmt.Sprintf("listen:\n  admin: 127.0.0.1:0\n%supstreams: { up: { url: \"http://%s\" } }\n%s", listen, upstream, rest))
-}
-
-func replace(t *testing.T, file, text string) {
-	t.Helper()
-	if err := os.WriteFile(file+".new", []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(file+".new", file); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// metrics reads /metrics: each sample by its name and labels.
-func (g *gateway) metrics(t *testing.T) map[string]float64 {
-	t.Helper()
-	resp, err := http.Get("http://" + g.Admin + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	all := map[string]float64{}
-	lines := bufio.NewScanner(resp.Body)
-	for lines.Scan() {
-		if name, value, found := strings.Cut(lines.Text(), " "); found && name != "#" {
-			if all[name], err = strconv.ParseFloat(value, 64); err != nil {
-				t.Fatal(lines.Text())
-			}
-		}
-	}
-	return all
+func policyOf(listen, upstream, rest string) string {
+	return fmt.Sprintf("listen:\n  admin: 127.0.0.1:0\n%supstreams: { up: { url: \"http://%s\" } }\n%s", listen, upstream, rest)
 }
 
 // rawUpstream responds to every request with 200, and records every byte. It reads a body by its
@@ -154,7 +61,7 @@ func (g *gateway) metrics(t *testing.T) map[string]float64 {
 type rawUpstream struct {
 	addr string
 	mu   sync.Mutex
-	got  string
+	got  bytes.Buffer
 }
 
 func newRawUpstream(t *testing.T) *rawUpstream {
@@ -208,17 +115,15 @@ func (u *rawUpstream) serve(c net.Conn) {
 func (u *rawUpstream) Write(p []byte) (int, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.got += string(p)
-	return len(p), nil
+	return u.got.Write(p)
 }
 
 // take returns the bytes since its last call.
 func (u *rawUpstream) take() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	got := u.got
-	u.got = ""
-	return got
+	defer u.got.Reset()
+	return u.got.String()
 }
 
 // send writes raw bytes to the gateway and returns everything that comes back until the connection
@@ -230,7 +135,7 @@ func send(t *testing.T, addr, raw string) string {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(patience))
+	conn.SetDeadline(time.Now().Add(servers.Patience))
 	io.WriteString(conn, raw)
 	answer, err := io.ReadAll(conn)
 	if err != nil && !errors.Is(err, net.ErrClosed) && !strings.Contains(err.Error(), "reset") {

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"strings"
+	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -9,10 +10,11 @@ import (
 
 // A phase is a part of an exchange in which a client can stop, or go on as slowly as it likes.
 type phase struct {
-	name  string // of its row in docs/listening.md
-	bound string // the setting that bounds it
-	lasts string // instead of bound: the settings that do not bound it, separated by spaces
-	over  string // how the clients connect, separated by spaces: see trickler.dial
+	name  string        // of its row in docs/listening.md
+	bound string        // the setting that bounds it
+	own   time.Duration // a shorter bound of net/http, which holds as well
+	lasts string        // instead of bound: the settings that do not bound it, separated by spaces
+	over  string        // how the clients connect, separated by spaces: see trickler.dial
 
 	first []string // what clients send at once: one client each
 	again []string // what is sent from time to time: for each of first, one client each, and one that sends nothing
@@ -22,11 +24,14 @@ type phase struct {
 	says  string   // the status of the response that tells the client; empty for none
 }
 
+// firstSettings is how long net/http waits for the preface of HTTP/2 and the SETTINGS that follow it.
+const firstSettings = 2 * time.Second
+
 const (
 	overHTTP1 = "clear tls"
 	overHTTP2 = "clear h2"
 
-	allBounds = "header_timeout body_timeout write_timeout idle_timeout timeouts.response timeouts.idle rate"
+	allBounds = "header_timeout body_timeout write_timeout idle_timeout timeouts.response timeouts.idle timeouts.upgraded rate waiting.timeout"
 )
 
 // frame is a frame of HTTP/2 (RFC 9113).
@@ -73,6 +78,7 @@ func phases(key string) []phase {
 	window := func(size string) string {
 		return http2.ClientPreface + frame(fSettings, 0, 0, "\x00\x04"+size) + frame(fHeaders, endHeaders|endStream, 1, block("GET", "/endless"))
 	}
+	places := hello + frame(fHeaders, endHeaders|endStream, 1, block("GET", "/places")) + frame(fHeaders, endHeaders|endStream, 3, block("GET", "/places"))
 	return []phase{
 		{name: "PROXY header", bound: "header_timeout", over: "proxy", first: []string{""}},
 		{name: "PROXY header", bound: "header_timeout", over: "proxy", first: []string{"PROXY TCP4 1", "\r\n\r\n\x00\r\nQUIT\n\x21\x11\x01\x0c"}, again: []string{"1"}},
@@ -81,8 +87,8 @@ func phases(key string) []phase {
 		{name: "request line", bound: "header_timeout", over: overHTTP1, first: []string{"G", "POST /", served[0] + "GET /", served[1] + "PO"}, again: []string{"x"}},
 		{name: "request line", bound: "header_timeout", over: overHTTP1, first: []string{"\r\n", served[0] + "\r\n", served[1] + "\r\n"}, again: []string{"\r\n"}},
 		{name: "header", bound: "header_timeout", over: overHTTP1, first: []string{plain, plain + "X-A: ", other + "X-A: b\r", served[0] + plain, served[1] + other + "X-A: "}, again: []string{"x"}},
-		{name: "HTTP/2 preface", bound: "header_timeout", over: "h2", first: []string{"", hello[:1], hello[:10]}},
-		{name: "HTTP/2 preface", bound: "header_timeout", over: overHTTP2, first: []string{hello[:10], hello[:len(hello)-9], hello[:len(hello)-2]}},
+		{name: "HTTP/2 preface", bound: "header_timeout", over: "h2", own: firstSettings, first: []string{"", hello[:1], hello[:10]}},
+		{name: "HTTP/2 preface", bound: "header_timeout", over: overHTTP2, own: firstSettings, first: []string{hello[:10], hello[:len(hello)-9], hello[:len(hello)-2]}},
 		{name: "HTTP/2 frame, except the payload of DATA", bound: "header_timeout", over: overHTTP2, first: []string{
 			hello + frame(fHeaders, endHeaders, 1, post)[:5], hello + frame(fHeaders, endHeaders, 1, post+strings.Repeat("\x82", 900))[:40],
 			hello + frame(fPing, 0, 0, "12345678")[:12], hello + frame(fHeaders, endHeaders, 1, post) + frame(fData, 0, 1, "x")[:8],
@@ -103,6 +109,7 @@ func phases(key string) []phase {
 		{name: "chunks", bound: "body_timeout", over: overHTTP1, first: body("Transfer-Encoding: chunked\r\n\r\n"), again: []string{"1\r\nx\r\n"}, says: "408"},
 		{name: "trailer", bound: "body_timeout", over: overHTTP1, first: body("Transfer-Encoding: chunked\r\nTrailer: X-T\r\n\r\n1\r\nx\r\n0\r\nX-T: "), again: []string{"x"}, says: "408"},
 		{name: "body of a request that is refused", bound: "body_timeout", over: overHTTP1, first: []string{strings.Replace(other, "/", "/none", 1) + "Content-Length: 100000\r\n\r\n"}, again: []string{"x"}, says: "404"},
+		{name: "body of a request that is refused", bound: "body_timeout", over: overHTTP1, first: []string{strings.Replace(other, "POST", "post", 1) + "Content-Length: 100000\r\n\r\n"}, again: []string{"x"}, says: "400"},
 
 		{name: "between requests", bound: "idle_timeout", over: overHTTP1, first: append([]string{""}, served...)},
 		{name: "between requests", bound: "idle_timeout", over: overHTTP2, first: []string{hello, hello + frame(fHeaders, endHeaders|endStream, 1, get)}, again: []string{
@@ -137,10 +144,11 @@ func phases(key string) []phase {
 			strings.Repeat(strings.Replace(plain, "/", "/paced", 1)+"\r\n", 2), strings.Repeat(strings.Replace(other, "/", "/paced", 1)+"Content-Length: 1\r\n\r\nx", 2),
 		}, ends: 2},
 
-		{name: "queue of `concurrency`", lasts: "header_timeout body_timeout write_timeout idle_timeout rate timeouts.idle", over: overHTTP2, first: []string{
-			hello + frame(fHeaders, endHeaders|endStream, 1, block("GET", "/places")) + frame(fHeaders, endHeaders|endStream, 3, block("GET", "/places")),
-		}},
-		{name: "WebSocket", lasts: allBounds, over: overHTTP1, first: []string{upgraded("/echo")}},
+		{name: "queue of `concurrency`", bound: "waiting.timeout", over: overHTTP2, first: []string{places}, says: "429"},
+		{name: "queue of `concurrency`", lasts: "header_timeout body_timeout write_timeout idle_timeout rate timeouts.idle", over: overHTTP2, first: []string{places}},
+		{name: "WebSocket that is silent", bound: "timeouts.upgraded", over: overHTTP1, first: []string{upgraded("/echo")}},
+		{name: "WebSocket that is silent", lasts: strings.Replace(allBounds, "timeouts.upgraded ", "", 1), over: overHTTP1, first: []string{upgraded("/echo")}},
+		{name: "WebSocket with traffic", lasts: allBounds, over: overHTTP1, first: []string{upgraded("/talk")}},
 		{name: "body", lasts: "header_timeout idle_timeout write_timeout", over: overHTTP1, first: body("Content-Length: 100000\r\n\r\n"), again: []string{"x"}},
 		{name: "body", lasts: "header_timeout idle_timeout write_timeout", over: overHTTP2, first: h2Body(frame(fData, 0, 1, strings.Repeat("x", 9000))[:9]), again: []string{"x"}},
 		{name: "between requests", lasts: "header_timeout body_timeout write_timeout", over: overHTTP2, first: []string{hello, begun + frame(fContinuation, endHeaders, 1, get[3:])},

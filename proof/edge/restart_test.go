@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weirflow/weir/proof/servers"
 )
 
 // A daemon is weir under addresses that stay the same when the process is replaced. Its log goes to
@@ -29,7 +31,7 @@ func startDaemon(t *testing.T, upstream string) *daemon {
 	t.Helper()
 	d := &daemon{dir: t.TempDir(), gateway: "127.0.0.1:" + freePort(t), secure: "127.0.0.1:" + freePort(t), admin: "127.0.0.1:" + freePort(t)}
 	selfSigned(t, d.dir)
-	replace(t, d.policy(), fmt.Sprintf(`listen:
+	servers.Replace(t, d.policy(), fmt.Sprintf(`listen:
   gateway: [%s, { address: %q, tls: { certificates: [{ cert: a.crt, key: a.key }] } }]
   admin: %s
 upstreams: { up: { url: "http://%s" } }
@@ -50,14 +52,14 @@ upstreams: { up: { url: "http://%s" } }
 			syscall.Kill(pid, syscall.SIGTERM)
 		}
 		for _, pid := range d.pids {
-			poll(t, "a process ends", func() bool { return ended(pid) })
+			servers.Poll(t, "a process ends", func() bool { return ended(pid) })
 		}
 		cmd.Wait()
 		if log := d.log(t); strings.Contains(log, "DATA RACE") || strings.Contains(log, "panic") {
 			t.Error(log)
 		}
 	})
-	poll(t, "it serves", d.ready)
+	servers.Poll(t, "it serves", d.ready)
 	return d
 }
 
@@ -92,7 +94,7 @@ func (d *daemon) signal(t *testing.T, s syscall.Signal) {
 func (d *daemon) restart(t *testing.T) {
 	t.Helper()
 	d.signal(t, syscall.SIGUSR2)
-	poll(t, "a new process serves", func() bool {
+	servers.Poll(t, "a new process serves", func() bool {
 		pid := 0
 		n := 0
 		for line := range strings.Lines(d.log(t)) {
@@ -131,7 +133,7 @@ func clients(urls []string, each int) (so func() int, stop func() (answered int,
 			transport := &http.Transport{DisableKeepAlives: i%2 == 1, TLSClientConfig: insecure(), ForceAttemptHTTP2: i%4 == 0}
 			wg.Go(func() {
 				defer transport.CloseIdleConnections()
-				client := &http.Client{Transport: transport, Timeout: patience}
+				client := &http.Client{Transport: transport, Timeout: servers.Patience}
 				for {
 					select {
 					case <-done:
@@ -178,10 +180,10 @@ func TestRestartUnderLoad(t *testing.T) {
 	so, stop := clients([]string{"http://" + d.gateway + "/", "https://" + d.secure + "/"}, 4)
 	for i := range 3 {
 		before := so()
-		poll(t, "the clients are at it", func() bool { return so() >= before+300 })
+		servers.Poll(t, "the clients are at it", func() bool { return so() >= before+300 })
 		d.signal(t, syscall.SIGHUP)
 		d.restart(t)
-		poll(t, "the process before ends", func() bool { return ended(d.pids[i]) })
+		servers.Poll(t, "the process before ends", func() bool { return ended(d.pids[i]) })
 		if !d.ready() {
 			t.Error("the new process is not ready")
 		}
@@ -202,9 +204,9 @@ func TestRestartThatFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	replace(t, d.policy(), "listen: [")
+	servers.Replace(t, d.policy(), "listen: [")
 	d.signal(t, syscall.SIGUSR2)
-	poll(t, "it is told", func() bool { return strings.Contains(d.log(t), "not restarted: this process continues") })
+	servers.Poll(t, "the log says so", func() bool { return strings.Contains(d.log(t), "not restarted: this process continues") })
 	serves := func() {
 		t.Helper()
 		if got := statuses(send(t, d.gateway, last)); len(got) != 1 || got[0] != "200" || !d.ready() {
@@ -214,10 +216,10 @@ func TestRestartThatFails(t *testing.T) {
 	for range 3 {
 		serves()
 	}
-	replace(t, d.policy(), string(good)) // and then one that starts
+	servers.Replace(t, d.policy(), string(good)) // and then one that starts
 	d.restart(t)
 	serves()
-	poll(t, "the old process ends", func() bool { return ended(d.pids[0]) })
+	servers.Poll(t, "the old process ends", func() bool { return ended(d.pids[0]) })
 	serves()
 }
 
@@ -239,7 +241,7 @@ func TestRestartLetsRequestsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(2 * patience))
+	conn.SetDeadline(time.Now().Add(2 * servers.Patience))
 	io.WriteString(conn, "GET /slow HTTP/1.1\r\nHost: h\r\n\r\n")
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
@@ -253,7 +255,7 @@ func TestRestartLetsRequestsEnd(t *testing.T) {
 	if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "first rest" {
 		t.Errorf("%q, %v", body, err)
 	}
-	poll(t, "the old process ends", func() bool { return ended(d.pids[0]) })
+	servers.Poll(t, "the old process ends", func() bool { return ended(d.pids[0]) })
 }
 
 // TestRestartLeavesWebSockets: an upgraded connection goes on in the old process, beside the new
@@ -267,7 +269,7 @@ func TestRestartLeavesWebSockets(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(2 * patience))
+	conn.SetDeadline(time.Now().Add(2 * servers.Patience))
 	io.WriteString(conn, "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	r := bufio.NewReader(conn)
 	if resp, err := http.ReadResponse(r, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
@@ -287,7 +289,7 @@ func TestRestartLeavesWebSockets(t *testing.T) {
 		}
 	}
 	conn.Close()
-	poll(t, "the old process ends", func() bool { return ended(d.pids[0]) })
+	servers.Poll(t, "the old process ends", func() bool { return ended(d.pids[0]) })
 }
 
 // TestSocketActivation starts weir as systemd does: with an open socket, and another for the
@@ -311,7 +313,7 @@ func TestSocketActivation(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer notify.Close()
-	replace(t, filepath.Join(dir, "policy.yaml"), fmt.Sprintf("listen: { gateway: \"%s\" }\nupstreams: { up: { url: \"http://%s\" } }\n%s", l.Addr(), up.addr, routes))
+	servers.Replace(t, filepath.Join(dir, "policy.yaml"), fmt.Sprintf("listen: { gateway: \"%s\" }\nupstreams: { up: { url: \"http://%s\" } }\n%s", l.Addr(), up.addr, routes))
 	// The shell knows the process number, because exec keeps it.
 	cmd := exec.Command("sh", "-c", "LISTEN_PID=$$ exec \"$0\" serve --config policy.yaml", binary)
 	cmd.Dir, cmd.ExtraFiles = dir, []*os.File{f}
@@ -331,11 +333,11 @@ func TestSocketActivation(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	notify.SetReadDeadline(time.Now().Add(patience))
-	told := make([]byte, 100)
-	n, err := notify.Read(told)
-	if err != nil || string(told[:n]) != fmt.Sprintf("READY=1\nMAINPID=%d", cmd.Process.Pid) {
-		t.Fatalf("%q, %v", told[:n], err)
+	notify.SetReadDeadline(time.Now().Add(servers.Patience))
+	message := make([]byte, 100)
+	n, err := notify.Read(message)
+	if err != nil || string(message[:n]) != fmt.Sprintf("READY=1\nMAINPID=%d", cmd.Process.Pid) {
+		t.Fatalf("%q, %v", message[:n], err)
 	}
 	if got := statuses(send(t, l.Addr().String(), last)); len(got) != 1 || got[0] != "200" {
 		t.Errorf("%v", got)

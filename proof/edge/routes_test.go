@@ -32,7 +32,7 @@ type framework struct {
 // frameworks starts upstreams that route as the usual frameworks and servers do.
 func frameworks(t *testing.T) map[string]framework {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), servers.Patience)
 	defer cancel()
 	started := func(s *servers.Server, err error) string {
 		if err != nil {
@@ -222,7 +222,7 @@ func (s *variants) send(host, path string) (status int, served string) {
 		s.t.Fatal(err)
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(patience))
+	conn.SetDeadline(time.Now().Add(servers.Patience))
 	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s.test\r\nX-Any-Method: 1\r\nConnection: close\r\n\r\n", path, host)
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 // two here, whatever length they announce. It sees a request only when its body is complete or has
 // filled the buffer, and answers others meanwhile.
 func TestSlowBodiesHoldNoWorker(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), servers.Patience)
 	defer cancel()
 	gunicorn, err := servers.Web(ctx, "gunicorn", "gunicorn", "testdata", func(addr string) []string {
 		return []string{"--bind", addr, "--workers", "2", "--timeout", "600", "--log-level", "error", "--worker-tmp-dir", t.TempDir(), "app:app"}
@@ -43,7 +43,7 @@ func TestSlowBodiesHoldNoWorker(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		conn.SetDeadline(time.Now().Add(patience))
+		conn.SetDeadline(time.Now().Add(servers.Patience))
 		framing := fmt.Sprintf("Content-Length: %d\r\n\r\n", len(body(i)))
 		if i%2 == 1 {
 			framing = fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n", len(body(i)))
@@ -60,11 +60,11 @@ func TestSlowBodiesHoldNoWorker(t *testing.T) {
 			t.Fatalf("a good request beside %d slow ones: %v", clients, got)
 		}
 	}
-	if got := tap.told(); strings.Contains(got, "/slow") {
+	if got := tap.sent(); strings.Contains(got, "/slow") {
 		t.Errorf("the upstream has seen a request that has neither ended nor filled the buffer: %.300q", got)
 	}
 	const buffered = `weir_request_buffer_bytes{in="memory"}`
-	poll(t, "what has been received is counted", func() bool { return g.metrics(t)[buffered] >= clients*600 })
+	servers.Poll(t, "what has been received is counted", func() bool { return g.Samples(t)[buffered] >= clients*600 })
 	for i, conn := range slow {
 		io.WriteString(conn, body(i)[600:])
 		if i%2 == 1 {
@@ -79,5 +79,5 @@ func TestSlowBodiesHoldNoWorker(t *testing.T) {
 		}
 		resp.Body.Close()
 	}
-	poll(t, "no buffer is in use", func() bool { return g.metrics(t)[buffered] == 0 })
+	servers.Poll(t, "no buffer is in use", func() bool { return g.Samples(t)[buffered] == 0 })
 }

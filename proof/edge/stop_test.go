@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weirflow/weir/proof/servers"
 )
 
 // TestSIGTERMEndsABlockedProcess: if nothing reads the log of a process any more, its next line
@@ -17,7 +19,7 @@ import (
 func TestSIGTERMEndsABlockedProcess(t *testing.T) {
 	admin := "127.0.0.1:" + freePort(t)
 	path := filepath.Join(t.TempDir(), "policy.yaml")
-	replace(t, path, fmt.Sprintf("listen: { gateway: \"127.0.0.1:0\", admin: %q }\nroutes: [{ match: /, respond: { status: 200 } }]\n", admin))
+	servers.Replace(t, path, fmt.Sprintf("listen: { gateway: \"127.0.0.1:0\", admin: %q }\nroutes: [{ match: /, respond: { status: 200 } }]\n", admin))
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +35,7 @@ func TestSIGTERMEndsABlockedProcess(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	defer cmd.Process.Kill()
-	poll(t, "it serves", func() bool {
+	servers.Poll(t, "it serves", func() bool {
 		resp, err := http.Get("http://" + admin + "/healthz")
 		if err == nil {
 			resp.Body.Close()

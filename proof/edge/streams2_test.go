@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/weirflow/weir/proof/servers"
 )
 
 // draft2 is a request of HTTP/2 before it is frames. Every part can be wrong.
@@ -177,7 +179,7 @@ func (d draft2) meant() (r wireRequest, ok bool) {
 
 // overH2 speaks HTTP/2 on a connection.
 func overH2(conn net.Conn) *h2 {
-	conn.SetDeadline(time.Now().Add(patience))
+	conn.SetDeadline(time.Now().Add(servers.Patience))
 	fmt.Fprint(conn, http2.ClientPreface)
 	c := &h2{Conn: conn, Framer: http2.NewFramer(conn, conn), next: 1}
 	c.ReadMetaHeaders = hpack.NewDecoder(4096, nil)

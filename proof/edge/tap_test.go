@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weirflow/weir/proof/servers"
 )
 
 // tap passes connections on to an upstream, and keeps all that is said on them: what the gateway has
@@ -58,7 +60,7 @@ func (p *tap) pass(gateway net.Conn) {
 		return
 	}
 	defer upstream.Close()
-	upstream.SetDeadline(time.Now().Add(patience))
+	upstream.SetDeadline(time.Now().Add(servers.Patience))
 	c := &tapped{}
 	p.mu.Lock()
 	p.conns = append(p.conns, c)
@@ -133,8 +135,8 @@ func (c *tapped) seen() (all []string) {
 	return all
 }
 
-// told is all that the gateway has sent.
-func (p *tap) told() string {
+// sent is all that the gateway has sent.
+func (p *tap) sent() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var all strings.Builder

@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/weirflow/weir/proof/servers"
 )
 
 func insecure() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
@@ -38,19 +40,20 @@ func selfSigned(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	replace(t, filepath.Join(dir, "a.crt"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-	replace(t, filepath.Join(dir, "a.key"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
+	servers.Replace(t, filepath.Join(dir, "a.crt"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	servers.Replace(t, filepath.Join(dir, "a.key"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 }
 
-// freePort returns a port that is free now.
+// freePort returns a port that stays free for a server of the test until it ends: the system gives it to
+// no other server, and to no outgoing connection.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	free, err := servers.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
+	t.Cleanup(free.Release)
+	_, port, _ := net.SplitHostPort(free.Host)
 	return port
 }
 

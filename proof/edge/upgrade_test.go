@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir/internal/seeds"
+	"github.com/weirflow/weir/proof/servers"
 )
 
 const upgrade = "GET /chat HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
@@ -96,7 +97,7 @@ func echoed(t *testing.T, dial func() (net.Conn, error), text string, cuts []int
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(patience))
+	conn.SetDeadline(time.Now().Add(servers.Patience))
 	at := 0
 	for _, cut := range cuts {
 		if cut > at {

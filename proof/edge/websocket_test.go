@@ -18,6 +18,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/weirflow/weir/internal/seeds"
+	"github.com/weirflow/weir/proof/servers"
 )
 
 // conversations is how many random conversations there are beside those of wsCorpus.
@@ -40,7 +41,6 @@ func TestWebSocketCorpus(t *testing.T) {
 	upstreams := map[string]string{"observer": o.addr, "library": libraryEcho(t), "node": nodeEcho(t)}
 	dir := t.TempDir()
 	selfSigned(t, dir)
-	g := &gateway{dir: dir}
 	text := `
 listen:
   admin: 127.0.0.1:0
@@ -52,8 +52,8 @@ upstreams: {`
 		text += fmt.Sprintf(" %s: { url: \"http://%s\" },", name, addr)
 		rest += fmt.Sprintf("  - { match: /%s, upstream: %s, limits: [sockets] }\n", name, name)
 	}
-	replace(t, g.policy(), strings.TrimSuffix(text, ",")+rest)
-	g.start(t, binary)
+	g := &gateway{servers.PolicyIn(t, dir, strings.TrimSuffix(text, ",")+rest)}
+	g.Start(t, binary)
 	addrs := g.addresses(t)
 
 	rng, n := seeds.Of(t.Name()), 0
@@ -70,7 +70,7 @@ upstreams: {`
 			})
 		}
 		wg.Wait()
-		poll(t, "no connection is left", func() bool { return g.metrics(t)["weir_connections_open"] == 0 })
+		servers.Poll(t, "no connection is left", func() bool { return g.Samples(t)["weir_connections_open"] == 0 })
 	})
 	t.Logf("%d conversations", n)
 }
@@ -166,7 +166,7 @@ func (c *wsTry) converse(t *testing.T, dial func() (net.Conn, error), id string,
 		return out
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(patience))
+	conn.SetDeadline(time.Now().Add(servers.Patience))
 	request := "GET /" + c.server + " HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n" +
 		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nX-Case: " + id + "\r\n\r\n"
 	var wg sync.WaitGroup
@@ -205,7 +205,7 @@ func (c *wsTry) converse(t *testing.T, dial func() (net.Conn, error), id string,
 		select {
 		case out.noted = <-o.of(id):
 			o.notes.Delete(id)
-		case <-time.After(patience):
+		case <-time.After(servers.Patience):
 			out.noted = "the server does not see an end"
 		}
 	}

@@ -163,7 +163,7 @@ func (c *lingeringConn) Close() error {
 	}
 	go func() {
 		defer c.TCPConn.Close()
-		c.SetDeadline(time.Now().Add(patience))
+		c.SetDeadline(time.Now().Add(servers.Patience))
 		io.Copy(io.Discard, c.TCPConn)
 	}()
 	return nil
@@ -172,7 +172,7 @@ func (c *lingeringConn) Close() error {
 // nodeEcho starts a server of Node that sends back the bytes of an upgraded connection.
 func nodeEcho(t *testing.T) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), servers.Patience)
 	defer cancel()
 	s, err := servers.Web(ctx, "node", "nodejs", "testdata", func(addr string) []string { return []string{"echo.js", addr} })
 	if err != nil {

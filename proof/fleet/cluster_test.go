@@ -17,7 +17,7 @@ import (
 // TestATagIsOneStep: a route has two limits on a cluster, and the second refuses. Without a tag,
 // another client sees the first limit's charge until it is given back. With a tag it never does.
 func TestATagIsOneStep(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*servers.Patience)
 	defer cancel()
 	cluster, err := servers.Cluster(ctx, servers.ClusterOptions{})
 	if err != nil {
@@ -59,7 +59,7 @@ func TestATagIsOneStep(t *testing.T) {
 // opened opens the only store of a policy, as another client.
 func opened(t *testing.T, p policy.Policy) weir.Store {
 	t.Helper()
-	s, err := weirrueidis.Open(p.Stores[0].URL, weirredis.Options{Prefix: p.Stores[0].Prefix, Tag: p.Tags("shared"), Timeout: patience})
+	s, err := weirrueidis.Open(p.Stores[0].URL, weirredis.Options{Prefix: p.Stores[0].Prefix, Tag: p.Tags("shared"), Timeout: servers.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}

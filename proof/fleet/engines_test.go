@@ -40,7 +40,7 @@ func TestAllOrNothing(t *testing.T) {
 		engines = append(engines, newEngine(t, p, addrs))
 	}
 
-	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*servers.Patience)
 	defer cancel()
 	var mu sync.Mutex
 	used := map[string]int64{} // by engine (of a limit in memory), limit and key
@@ -119,7 +119,7 @@ func newEngine(t *testing.T, p policy.Policy, addrs map[string]string) *policy.E
 	t.Helper()
 	stores := map[string]weir.Store{}
 	for name, url := range addrs {
-		s, err := weirrueidis.Open(url, weirredis.Options{Timeout: patience})
+		s, err := weirrueidis.Open(url, weirredis.Options{Timeout: servers.Patience})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +160,7 @@ routes: [{ match: /, upstream: up, limits: [bytes] }]
 			t.Errorf("request %d: %s", i, resp.Status)
 		}
 		if i < 2 {
-			poll(t, "the charge", func() bool {
+			servers.Poll(t, "the charge", func() bool {
 				_, h := g.get(t, "/")
 				left := map[int]string{0: "r=400", 1: "r=0"}[i]
 				return strings.Contains(h.Get("RateLimit"), left)

@@ -81,17 +81,17 @@ routes: [{ match: /, upstream: up, limits: [per-sku] }]
 	const most = 20
 	for n := 1; n <= most; n++ {
 		s.Kill()
-		poll(t, "the outage", func() bool {
+		servers.Poll(t, "the outage", func() bool {
 			g.get(t, "/?sku=7")
 			return g.has(t, `weir_store_up{store="shared"} 0`)
 		})
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), servers.Patience)
 		err := s.Start(ctx)
 		cancel()
 		if err != nil {
 			t.Fatal(err)
 		}
-		poll(t, "the return", func() bool { return g.has(t, `weir_store_up{store="shared"} 1`) })
+		servers.Poll(t, "the return", func() bool { return g.has(t, `weir_store_up{store="shared"} 1`) })
 		const decided = `weir_limit_decisions_total{limit="per-sku",source="store"}`
 		before := g.value(t, decided)
 		if status, _ := g.get(t, "/?sku=7"); status == 200 && g.value(t, decided) != before {

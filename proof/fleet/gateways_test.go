@@ -62,7 +62,7 @@ routes: [{ match: /, upstream: up, limits: [per-sku] }]
 	}
 	for _, g := range gateways {
 		g.write(t, policy("40"))
-		poll(t, "the reload", func() bool { return strings.Contains(g.Output(), "policy reloaded") })
+		servers.Poll(t, "the reload", func() bool { return strings.Contains(g.Output(), "policy reloaded") })
 		if g.has(t, `weir_limit_decisions_total{limit="per-sku",source="store"} 0`) || strings.Count(g.Output(), "store connected") != 1 {
 			t.Errorf("the store was opened again, or decided nothing:\n%s", g.Output())
 		}
@@ -142,8 +142,8 @@ routes:
 		}
 		return status
 	}
-	poll(t, "the first answer of Redis", func() bool { return asked("/") == 200 })
-	poll(t, "the lenient limit to be used up", func() bool { return asked("/lenient") == 429 })
+	servers.Poll(t, "the first answer of Redis", func() bool { return asked("/") == 200 })
+	servers.Poll(t, "the lenient limit to be used up", func() bool { return asked("/lenient") == 429 })
 	for _, outage := range []struct {
 		name      string
 		out, back func()
@@ -169,9 +169,9 @@ routes:
 			t.Errorf("%s: the metrics do not say that it is out", outage.name)
 		}
 		outage.back()
-		poll(t, outage.name+": the return", func() bool { return g.has(t, `weir_store_up{store="shared"} 1`) })
-		poll(t, outage.name+": its decisions", func() bool { return asked("/") == 200 })
-		poll(t, outage.name+": what it knew before", func() bool { return asked("/lenient") == 429 })
+		servers.Poll(t, outage.name+": the return", func() bool { return g.has(t, `weir_store_up{store="shared"} 1`) })
+		servers.Poll(t, outage.name+": its decisions", func() bool { return asked("/") == 200 })
+		servers.Poll(t, outage.name+": what it knew before", func() bool { return asked("/lenient") == 429 })
 	}
 	for _, want := range []string{"store unavailable", "store is back"} {
 		if n := strings.Count(g.Output(), want); n < 2 {
@@ -197,12 +197,12 @@ routes: [{ match: /, upstream: up, limits: [few] }]
 			t.Errorf("without the store: %d", status)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), servers.Patience)
 	defer cancel()
 	if err := s.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	poll(t, "the store to decide", func() bool { status, _ := g.get(t, "/"); return status == 429 })
+	servers.Poll(t, "the store to decide", func() bool { status, _ := g.get(t, "/"); return status == 429 })
 	if !strings.Contains(g.Output(), "store cannot be reached") {
 		t.Errorf("%s", g.Output())
 	}
@@ -222,7 +222,7 @@ routes: [{ match: /, upstream: up, limits: [hot] }]
 `)
 	gateways := []*gateway{startWeir(t, policy), startWeir(t, policy)}
 	admitted := 0
-	poll(t, "all that the limit has", func() bool {
+	servers.Poll(t, "all that the limit has", func() bool {
 		for _, g := range gateways {
 			for range 10 {
 				if status, _ := g.get(t, "/"); status == 200 {

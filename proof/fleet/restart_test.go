@@ -11,6 +11,7 @@ import (
 // TestLimitsAreReset: a reload with another key, tag or prefix starts a new state, and the log says
 // so. Going back finds the old counts. Requests in flight are decided by one policy or the other.
 func TestLimitsAreReset(t *testing.T) {
+	t.Parallel()
 	s := servers.StartRedis(t, servers.RedisOptions{})
 	up := newUpstream(t)
 	policy := func(prefix, limit string) string {
@@ -61,7 +62,7 @@ routes: [{ match: /, upstream: up, limits: [per-sku] }]
 		}
 		before := len(g.Output())
 		g.write(t, policy(c.prefix, c.limit))
-		poll(t, "the reload", func() bool { return strings.Contains(g.Output()[before:], "policy reloaded") })
+		servers.Poll(t, "the reload", func() bool { return strings.Contains(g.Output()[before:], "policy reloaded") })
 		asking.Wait()
 		if log := g.Output()[before:]; strings.Contains(log, "limit starts over") != (c.why != "") || !strings.Contains(log, c.why) {
 			t.Errorf("%d: the log does not say: %s\n%s", i, c.why, log)

@@ -89,7 +89,7 @@ routes: [{ match: /, upstream: up, limits: [api] }]
 			change := func(g int, limit string) {
 				before := strings.Count(gateways[g].Output(), "policy reloaded")
 				gateways[g].write(t, policy(limit))
-				poll(t, "the reload", func() bool { return strings.Count(gateways[g].Output(), "policy reloaded") > before })
+				servers.Poll(t, "the reload", func() bool { return strings.Count(gateways[g].Output(), "policy reloaded") > before })
 				<-time.After(*rolling) // the bounds are rates: the load has to last for a real time
 			}
 			for _, step := range []struct {

@@ -16,7 +16,7 @@ func TestWhyTheStoreIsUnavailable(t *testing.T) {
 	s := servers.StartRedis(t, servers.RedisOptions{Config: []string{"user weir on >s3cret ~* &* +@all"}})
 	s.Kill()
 	g := startWeir(t, strings.NewReplacer("STORE", "redis://weir:s3cret@"+s.Addr).Replace(`
-stores: { shared: { url: "STORE", on_failure: deny, deadline: 100ms } }
+stores: { shared: { url: "STORE", on_failure: deny, deadline: 10s } }
 limits: { many: { token_bucket: { rate: 1000/s, burst: 1000 }, store: shared } }
 upstreams: { up: { url: "http://127.0.0.1:1" } }
 routes: [{ match: /, upstream: up, limits: [many] }]
@@ -42,7 +42,7 @@ routes: [{ match: /, upstream: up, limits: [many] }]
 	if err := s.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	poll(t, "the line about the connection", func() bool { return strings.Contains(g.Output(), "store connected") })
+	servers.Poll(t, "the line about the connection", func() bool { return strings.Contains(g.Output(), "store connected") })
 	if text := status(); strings.Contains(text, `"error"`) {
 		t.Errorf("the store is connected: %s", text)
 	}
@@ -67,14 +67,14 @@ routes: [{ match: /, upstream: up, limits: [many] }]
 			}
 		}
 		do(refusal.refuse)
-		poll(t, refusal.code+" in the status", func() bool {
+		servers.Poll(t, refusal.code+" in the status", func() bool {
 			g.get(t, "/")
 			return strings.Contains(status(), refusal.code)
 		})
 		do(refusal.repair)
-		poll(t, "the return after "+refusal.code, func() bool { return !strings.Contains(status(), `"error"`) })
+		servers.Poll(t, "the return after "+refusal.code, func() bool { return !strings.Contains(status(), `"error"`) })
 	}
-	poll(t, "two outages in the log", func() bool { return strings.Count(g.Output(), "store is back") == 2 })
+	servers.Poll(t, "two outages in the log", func() bool { return strings.Count(g.Output(), "store is back") == 2 })
 	for line := range strings.Lines(g.Output()) {
 		if strings.Contains(line, "store unavailable") && !strings.Contains(line, "error=") && !strings.Contains(line, `"error":`) {
 			t.Errorf("this line does not say why: %s", line)

@@ -2,7 +2,9 @@ package llm
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -11,18 +13,22 @@ import (
 
 // TestExampleRuns: the one command of examples/llm-gateway does what its README shows.
 func TestExampleRuns(t *testing.T) {
-	var open []net.Listener
+	// Ports below those of outgoing connections, and of the other tests: they must stay free while the
+	// programs are built. The UDP port of the same number is the claim of one.
 	var free []string
-	for range 3 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
+	for port := 10_000 + os.Getpid()%4000; len(free) < 3; port++ {
+		if port == 15_000 {
+			t.Fatal("no port is free")
 		}
-		open, free = append(open, l), append(free, l.Addr().String())
-	}
-	for _, l := range open { // all at once, so that each port is another one
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
+		addr := fmt.Sprintf("127.0.0.1:%d", port)
+		claim, err := net.ListenPacket("udp", addr)
+		if err != nil {
+			continue
+		}
+		defer claim.Close()
+		if l, err := net.Listen("tcp", addr); err == nil {
+			l.Close()
+			free = append(free, addr)
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

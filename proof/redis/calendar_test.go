@@ -142,7 +142,7 @@ func TestCalendarsOfABatch(t *testing.T) {
 		batch = append(batch, weir.Charge{Name: "quota", Key: key, Limit: daily, Cost: 1, Op: weir.OpPeek})
 	}
 	d.at(t, "2026-03-01 12:00:00")
-	d.tell("0")
+	d.setClock("0")
 	before, out := d.calls.calls, make([]weir.Decision, len(batch))
 	if err := d.store.Do(t.Context(), batch, out); err != nil {
 		t.Fatal(err)
@@ -188,7 +188,7 @@ func TestCalendarDecreed(t *testing.T) {
 	ask := func(s *weir.Shared, date string, want weir.Decision) {
 		t.Helper()
 		d.at(t, date)
-		d.tell("a")
+		d.setClock("a")
 		got, err := s.Take(t.Context(), "a", 1)
 		want.Limit, want.By, want.Source = 1, "quota", weir.SourceStore
 		if err != nil || got != want {

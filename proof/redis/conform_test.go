@@ -25,8 +25,8 @@ var walks = flag.Int("walks", 60, "how many random walks of each limit")
 func TestConform(t *testing.T) {
 	raced.Skip(t)
 	w := &world{client: connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)}
-	s := weirtest.Subject{Blind: true, Tick: time.Microsecond, Latest: 1 << 52, Open: w.open, Limits: kept(), Seed: seeds.Seed(), Walks: *walks}
-	s.Places = func() (policy.Holder, error) { return weirrueidis.New(w.client, weirredis.Options{}) }
+	s := weirtest.Subject{Blind: true, Tick: time.Microsecond, Latest: 1 << 52, Open: w.open, Limits: weirtest.StoredLimits(large, longWindow, longLog, unlimited), Seed: seeds.Seed(), Walks: *walks}
+	s.Places = func() (policy.Holder, error) { return weirrueidis.New(w.client, patiently(weirredis.Options{})) }
 	weirtest.Conform(t, s)
 	weirtest.Vectors(t, s)
 }
@@ -67,28 +67,6 @@ func TestUnchangedPartKeepsItsState(t *testing.T) {
 		}
 	}
 }
-
-// kept has a generator for each algorithm, for long and large limits, and for All of them.
-func kept() []func(*rand.Rand) weir.Limit {
-	single := []func(*rand.Rand) weir.Limit{large, longWindow, longLog, unlimited}
-	for _, draw := range weirtest.Limits() {
-		switch l := draw(rand.New(rand.NewPCG(1, 1))); {
-		case weir.PartNames(l) != nil: // these have a generator of their own below
-		case isNginx(l): // no store keeps it: it is for clients of one nginx
-		default:
-			single = append(single, draw)
-		}
-	}
-	return append(single, func(r *rand.Rand) weir.Limit {
-		parts := make([]weir.Limit, []int{1, 2, 2, 3, 3, 4, 8}[r.IntN(7)])
-		for i := range parts {
-			parts[i] = single[r.IntN(len(single))](r)
-		}
-		return weir.All(parts...)
-	})
-}
-
-func isNginx(l weir.Limit) bool { _, ok := l.(weir.NginxBucket); return ok }
 
 // large draws a limit whose products are far beyond 2^53. Its windows are short enough for a
 // store's clock to reach the end of one that is reserved a century ahead.

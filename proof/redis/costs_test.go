@@ -83,8 +83,7 @@ func (n costNode) send(t *testing.T, cost int64) (remaining int64, ok bool) {
 
 // TestCostsOfAFleet: 1, 2 and 4 nodes over one Redis, with and without leases: what all requests have
 // cost is never over the limit, and nearly all of it is used, as what was estimated too high comes
-// back. The state of a window is exactly what the requests have cost. A bucket may keep more, by the
-// rule for states alone.
+// back. The state is exactly what the requests have cost.
 func TestCostsOfAFleet(t *testing.T) {
 	addr := servers.StartRedis(t, servers.RedisOptions{}).Addr
 	const limit = 20_000
@@ -121,7 +120,7 @@ func TestCostsOfAFleet(t *testing.T) {
 				last := openCostNode(t, addr, name, l, leased)
 				for first := true; ; first = false {
 					left, ok := last.send(t, costEstimate)
-					if exact := limit - spent.Load(); first && ok && (left+costEstimate > exact || kind == "window" && left+costEstimate < exact) {
+					if exact := limit - spent.Load(); first && ok && left+costEstimate != exact {
 						t.Errorf("%s: %d remain after %d of %d were spent", name, left+costEstimate, spent.Load(), limit)
 					}
 					if !ok {
@@ -131,9 +130,6 @@ func TestCostsOfAFleet(t *testing.T) {
 				}
 				last.close(t)
 				least := int64(limit - costEstimate + 1)
-				if kind == "bucket" {
-					least = limit * 95 / 100
-				}
 				if got := spent.Load(); got > limit || got < least {
 					t.Errorf("%s: %d of %d are spent", name, got, limit)
 				}

@@ -136,7 +136,7 @@ func sentinelDown(ctx context.Context, t *testing.T, cut func(*servers.SentinelG
 
 // clusterDown begins an outage of n nodes of a cluster of three.
 func clusterDown(ctx context.Context, t *testing.T, n int, cut func(*servers.RedisServer) error) downSite {
-	c, err := servers.Cluster(ctx, servers.ClusterOptions{Config: []string{"cluster-require-full-coverage no", "cluster-allow-reads-when-down yes"}})
+	c, err := servers.Cluster(ctx, servers.ClusterOptions{NodeTimeout: time.Second, Config: []string{"cluster-require-full-coverage no", "cluster-allow-reads-when-down yes"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func TestGoRedis(t *testing.T) {
 	defer cancel()
 	single := goredis.NewClient(&goredis.Options{Addr: servers.StartRedis(t, servers.RedisOptions{}).Addr, ContextTimeoutEnabled: true})
 	defer single.Close()
-	s, err := weirgoredis.New(single, weirredis.Options{})
+	s, err := weirgoredis.New(single, patiently(weirredis.Options{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func TestGoRedis(t *testing.T) {
 	t.Cleanup(func() { nodes.Stop() })
 	cluster := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: nodes.Addrs(), ContextTimeoutEnabled: true})
 	defer cluster.Close()
-	if s, err = weirgoredis.New(cluster, weirredis.Options{}); err != nil {
+	if s, err = weirgoredis.New(cluster, patiently(weirredis.Options{})); err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()

@@ -171,3 +171,25 @@ func (g *groups) pair(ctx context.Context, t *testing.T, n int) {
 	}
 	both.Wait()
 }
+
+// TestGroupFirstCall: a bucket that starts empty fills from its first call on, also if that call is
+// refused in a group. Each refusal forgot the state, and the key was refused for ever.
+func TestGroupFirstCall(t *testing.T) {
+	s := open(t, connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr), weirredis.Options{})
+	empty := weir.TokenBucket{Rate: weir.PerSecond(100), Burst: 5, Initial: weir.InitialEmpty}
+	for tries := range 100 {
+		batch := []weir.Charge{{Name: "full", Key: "k", Limit: slow(5), Cost: 1, Group: 1}, {Name: "empty", Key: "k", Limit: empty, Cost: 2, Group: 1}}
+		out := make([]weir.Decision, 2)
+		if err := s.Do(t.Context(), batch, out); err != nil {
+			t.Fatal(err)
+		}
+		if out[1].Allowed {
+			if tries == 0 || used(t, s, "full", "k", slow(5)) != 1 {
+				t.Errorf("after %d refusals, %d are used", tries, used(t, s, "full", "k", slow(5)))
+			}
+			return
+		}
+		pass(t.Context(), out[1].RetryAfter)
+	}
+	t.Error("refused for ever")
+}

@@ -18,6 +18,7 @@ import (
 // TestHoldsOnCluster: holds of keys in many slots are extended, and the keys of each named limit
 // are in one slot.
 func TestHoldsOnCluster(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cluster, err := servers.Cluster(ctx, servers.ClusterOptions{})
@@ -30,12 +31,12 @@ func TestHoldsOnCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	store, err := weirrueidis.New(client, weirredis.Options{})
+	store, err := weirrueidis.New(client, patiently(weirredis.Options{}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	c, err := weirredis.NewConcurrency(store, weir.Concurrency{Limit: 1, MaxHold: 2 * time.Second}, "gate")
+	c, err := weirredis.NewConcurrency(store, weir.Concurrency{Limit: 1, MaxHold: longHold}, "gate")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +49,7 @@ func TestHoldsOnCluster(t *testing.T) {
 				return
 			}
 			defer h.Done(weir.OK)
-			end := time.NewTimer(3 * time.Second)
+			end := time.NewTimer(longHold + longHold/8)
 			defer end.Stop()
 			select {
 			case <-end.C:

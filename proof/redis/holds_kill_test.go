@@ -43,7 +43,7 @@ func TestHolderProcess(t *testing.T) {
 		t.Skip("this runs in the processes of TestKilledHolders")
 	}
 	c := gate(t, connect(t, addr), contested, weirredis.Options{Timeout: 200 * time.Millisecond})
-	told := make(chan stay)
+	seen := make(chan stay)
 	random := seeds.Of(os.Getenv(holderName))
 	for range 2 {
 		go func() {
@@ -52,18 +52,18 @@ func TestHolderProcess(t *testing.T) {
 				if err != nil {
 					continue
 				}
-				stays(h, random, told)
+				stays(h, random, seen)
 				h.Done(weir.OK)
 			}
 		}()
 	}
-	for s := range told {
+	for s := range seen {
 		fmt.Fprintf(os.Stdout, "stay %d %d %d\n", s.fence, s.since, s.till)
 	}
 }
 
 // stays holds a place for a while, mostly a short one, and reports when it was sure of it.
-func stays(h weirredis.Hold, random *rand.Rand, told chan<- stay) {
+func stays(h weirredis.Hold, random *rand.Rand, seen chan<- stay) {
 	long := time.Duration(random.Int64N(int64(30 * time.Millisecond)))
 	if random.IntN(3) == 0 {
 		long = time.Duration(random.Int64N(int64(4 * contested.MaxHold)))
@@ -75,7 +75,7 @@ func stays(h weirredis.Hold, random *rand.Rand, told chan<- stay) {
 		if !h.Held() {
 			return
 		}
-		told <- stay{fence: h.Fence(), since: began.UnixNano(), till: now.UnixNano()}
+		seen <- stay{fence: h.Fence(), since: began.UnixNano(), till: now.UnixNano()}
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 // gate opens a Concurrency in a store of its own.
 func gate(t *testing.T, client rueidis.Client, l weir.Concurrency, o weirredis.Options) *weirredis.Concurrency {
 	t.Helper()
-	store, err := weirrueidis.New(client, o)
+	store, err := weirrueidis.New(client, patiently(o))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,11 +140,16 @@ func TestWaiterLeaves(t *testing.T) {
 	}
 }
 
+// longHold is a MaxHold that a hold survives although the machine stands still for seconds between two
+// of its heartbeats.
+const longHold = 12 * time.Second
+
 // TestHeartbeats: a hold outlives MaxHold while it is extended, and ends its context when it cannot
 // be.
 func TestHeartbeats(t *testing.T) {
+	t.Parallel()
 	server := servers.StartRedis(t, servers.RedisOptions{})
-	c := gate(t, connect(t, server.Addr), weir.Concurrency{Limit: 1, MaxHold: 2 * time.Second}, weirredis.Options{})
+	c := gate(t, connect(t, server.Addr), weir.Concurrency{Limit: 1, MaxHold: longHold}, weirredis.Options{})
 	h, err := c.Enter(t.Context(), "k")
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +157,7 @@ func TestHeartbeats(t *testing.T) {
 	ctx := h.Context(t.Context())
 	pulse := time.NewTicker(50 * time.Millisecond)
 	defer pulse.Stop()
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); <-pulse.C {
+	for end := time.Now().Add(longHold + longHold/8); time.Now().Before(end); <-pulse.C {
 		if _, d, err := c.TryEnter(t.Context(), "k"); err == nil && d.Allowed || !h.Held() {
 			t.Fatal("the place came back while it was held: ", d, err, h.Held())
 		}
@@ -181,8 +186,9 @@ func TestHeartbeats(t *testing.T) {
 // TestLostState: a server without its data still gives larger fences, and the holders learn that
 // their places are lost.
 func TestLostState(t *testing.T) {
+	t.Parallel()
 	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
-	c := gate(t, client, weir.Concurrency{Limit: 1, MaxHold: 3 * time.Second}, weirredis.Options{})
+	c := gate(t, client, weir.Concurrency{Limit: 1, MaxHold: longHold}, weirredis.Options{})
 	before := int64(0)
 	for range 3 {
 		h, err := c.Enter(t.Context(), "k")
@@ -211,7 +217,7 @@ func TestLostState(t *testing.T) {
 func TestCloseWithHolds(t *testing.T) {
 	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	l := weir.Concurrency{Limit: 2, MaxHold: time.Minute}
-	store, err := weirrueidis.New(client, weirredis.Options{})
+	store, err := weirrueidis.New(client, patiently(weirredis.Options{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +288,7 @@ func TestHostileHolds(t *testing.T) {
 // TestHoldsOnce: a caller that enters again because the reply was lost has one place.
 func TestHoldsOnce(t *testing.T) {
 	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
-	store, err := weirredis.New(&lossy{Evaler: weirrueidis.Evaler(client)}, weirredis.Options{})
+	store, err := weirredis.New(&lossy{Evaler: weirrueidis.Evaler(client)}, patiently(weirredis.Options{}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func TestHostileStates(t *testing.T) {
 	limits["calendar"] = weir.FixedWindow{Limit: 50, Align: "day:Europe/Berlin"}
 	for name, l := range limits {
 		do(t, store, weir.Charge{Name: "api", Key: "good", Limit: l, Cost: 1})
-		do(t, store, weir.Charge{Name: "api", Key: "good", Limit: l, Cost: 1})
+		do(t, store, weir.Charge{Name: "api", Key: "good", Limit: l, Cost: 1, Op: weir.OpReserve, Within: -1})
 		good, _ := redis(t, client, "GET", at("good")).(string)
 		redis(t, client, "DEL", at("good"))
 		if good == "" {

@@ -21,12 +21,25 @@ import (
 // open is a store until the test ends.
 func open(t *testing.T, client rueidis.Client, o weirredis.Options) *weirredis.Store {
 	t.Helper()
+	o = patiently(o)
+	if o.ClockKey != "" && o.Grace == 0 {
+		o.Grace = time.Hour // keys expire in real time, in which a busy machine may stand still while the virtual clock does
+	}
 	s, err := weirrueidis.New(client, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
 	return s
+}
+
+// patiently gives calls without a deadline as long as tests wait for anything: Redis, or the test, may
+// stand still for longer than the default of a second.
+func patiently(o weirredis.Options) weirredis.Options {
+	if o.Timeout == 0 {
+		o.Timeout = patience
+	}
+	return o
 }
 
 // redis sends a command, and returns its reply in whatever type it has.

@@ -95,7 +95,7 @@ func lateStore(t *testing.T, client rueidis.Client) *abandoningStore {
 	t.Helper()
 	s := &abandoningStore{Evaler: weirrueidis.Evaler(client)}
 	var err error
-	if s.Store, err = weirredis.New(s, weirredis.Options{}); err != nil {
+	if s.Store, err = weirredis.New(s, patiently(weirredis.Options{})); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Store.Close() })
@@ -147,7 +147,7 @@ func TestLateReplyAfterTheCallerLeft(t *testing.T) {
 	for name, keep := range map[string]bool{"short": false, "long": true} {
 		t.Run(name, func(t *testing.T) {
 			g := &barrier{Evaler: weirrueidis.Evaler(connect(t, server.Addr)), held: make(chan heldCall)}
-			store, err := weirredis.New(g, weirredis.Options{RoundTrips: 1})
+			store, err := weirredis.New(g, patiently(weirredis.Options{RoundTrips: 1}))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -90,11 +90,8 @@ func (n nodeTask) run() (nodeReport, error) {
 		})
 	}
 	wg.Wait()
-	closed := leased.Close() // returns the rest; its error is that of the store, which may be down
+	_ = leased.Close() // returns the rest; its error is that of the store, which may be down
 	r.Stats = leased.Stats()
-	if closed == nil && r.Stats.Leased == 0 {
-		r.Wrong = append(r.Wrong, "nothing was leased")
-	}
 	store.Close()
 	client.Close()
 	for _, where := range []string{"weir/weirredis.", "weir/lease."} {

@@ -126,6 +126,9 @@ func (f *fleet) run(t *testing.T, during func(*fleet, context.Context) error) st
 		total.RoundTrips, total.Leased = total.RoundTrips+r.Stats.RoundTrips, total.Leased+r.Stats.Leased
 		total.Returned, total.Lost = total.Returned+r.Stats.Returned, total.Lost+r.Stats.Lost
 	}
+	if total.Leased == 0 { // one node on a busy machine may have had too few calls
+		t.Error("nothing was leased")
+	}
 	if t.Failed() {
 		t.FailNow()
 	}
@@ -228,7 +231,7 @@ func (f *fleet) budget(ctx context.Context, t *testing.T, c *counts, total leasi
 		t.Fatal(err)
 	}
 	defer client.Close()
-	store, err := weirrueidis.New(client, weirredis.Options{})
+	store, err := weirrueidis.New(client, patiently(weirredis.Options{}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,7 +90,7 @@ func clone[V any](m map[int]V) map[int]V {
 // moves too.
 func linearModel(l weir.Limit) porcupine.Model {
 	return porcupine.Model{
-		Init: func() any { return linear{m: weirtest.NewBlindModel(l, time.Microsecond), now: epoch}.printed() },
+		Init: func() any { return linear{m: weirtest.NewStoreModel(l, time.Microsecond), now: epoch}.printed() },
 		Step: func(state, input, output any) (bool, any) {
 			next, ok := state.(linear).after(input.(op), output.(outcome))
 			return ok, next

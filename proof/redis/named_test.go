@@ -23,7 +23,7 @@ import (
 // named opens named limits in a store of its own, on a clock that stands still.
 func named(t *testing.T, e weirredis.Evaler, o weirredis.Options) *weirredis.Named {
 	t.Helper()
-	store, err := weirredis.New(e, o)
+	store, err := weirredis.New(e, patiently(o))
 	if err != nil {
 		t.Fatal(err)
 	}

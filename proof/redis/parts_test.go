@@ -2,13 +2,14 @@ package redis
 
 import (
 	"testing"
-	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/weirflow/weir/proof/servers"
 )
 
 // patience is how long a test waits for something that must happen.
-const patience = 30 * time.Second
+const patience = servers.Patience
 
 // connect opens a client until the test ends.
 func connect(t *testing.T, addr string) rueidis.Client {

@@ -64,7 +64,7 @@ func TestPaths(t *testing.T) {
 	client := connect(t, server.Addr)
 	redis(t, client, "HSET", "clock", "s", "1700000000", "us", "0")
 	e := &tally{Evaler: weirrueidis.Evaler(client), n: map[string]int{}}
-	store, err := weirredis.New(e, weirredis.Options{ClockKey: "clock", Grace: time.Hour})
+	store, err := weirredis.New(e, patiently(weirredis.Options{ClockKey: "clock", Grace: time.Hour}))
 	if err != nil {
 		t.Fatal(err)
 	}

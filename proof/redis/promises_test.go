@@ -22,8 +22,8 @@ func TestPromises(t *testing.T) {
 	w := &world{client: connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)}
 	for walk := range max(200, *walks) {
 		r := rand.New(rand.NewPCG(uint64(walk), seeds.Seed()))
-		if told := w.promises(r); told != "" {
-			t.Fatalf("walk %d:\n%s", walk, told)
+		if broken := w.promises(r); broken != "" {
+			t.Fatalf("walk %d:\n%s", walk, broken)
 		}
 	}
 }
@@ -53,7 +53,7 @@ type promises struct {
 	subject   *subject
 	model     *weirtest.Versions
 	made      []promise
-	told      strings.Builder
+	history   strings.Builder
 	now       int64
 	high      int64 // the latest reading
 	free      int64 // the latest reading at which the state was idle: it may have been evicted then, so earlier readings are left out
@@ -70,8 +70,8 @@ func (w *world) promises(r *rand.Rand) string {
 	}
 	p.subject = opened.(*subject)
 	defer p.subject.Close()
-	fmt.Fprintf(&p.told, "%T%+v\n", l, l)
-	for p.told.Len() < 8000 && p.got == p.want {
+	fmt.Fprintf(&p.history, "%T%+v\n", l, l)
+	for p.history.Len() < 8000 && p.got == p.want {
 		p.high = max(p.high, p.now)
 		p.clock.Set(p.now * 1000)
 		if p.model.Idle(p.high) {
@@ -93,12 +93,12 @@ func (w *world) promises(r *rand.Rand) string {
 	if p.got == p.want {
 		return ""
 	}
-	return fmt.Sprintf("%swant %s\ngot  %s", p.told.String(), p.want, p.got)
+	return fmt.Sprintf("%swant %s\ngot  %s", p.history.String(), p.want, p.got)
 }
 
 func (p *promises) reserve() {
 	cost, within := 1+p.r.Int64N(2), []int64{-1, -1, -1, 1, 100}[p.r.IntN(5)]
-	fmt.Fprintf(&p.told, "at %d reserve %d within %d (%d)\n", p.now, cost, within, len(p.made))
+	fmt.Fprintf(&p.history, "at %d reserve %d within %d (%d)\n", p.now, cost, within, len(p.made))
 	reserved, _ := p.subject.Reserve("k", cost, time.Duration(within)*time.Microsecond)
 	id, delay, d := p.model.Reserve(p.limit, p.now, cost, within)
 	if d.Allowed {
@@ -113,7 +113,7 @@ func (p *promises) settle() {
 	i := len(p.made) - 1 - p.r.IntN(min(len(p.made), 1+p.r.IntN(12)))
 	m := p.made[i]
 	actual := []int64{0, 0, 0, 0, 1, m.cost + 1}[p.r.IntN(6)]
-	fmt.Fprintf(&p.told, "at %d settle (%d) for %d\n", p.now, i, actual)
+	fmt.Fprintf(&p.history, "at %d settle (%d) for %d\n", p.now, i, actual)
 	m.Settle(actual)
 	p.model.Settle(p.limit, p.now, m.model, actual)
 	p.made = append(p.made[:i:i], p.made[i+1:]...)
@@ -126,7 +126,7 @@ func (p *promises) set() {
 	if fmt.Sprintf("%T", next) != fmt.Sprintf("%T", p.limit) {
 		return
 	}
-	fmt.Fprintf(&p.told, "at %d set %+v\n", p.now, next)
+	fmt.Fprintf(&p.history, "at %d set %+v\n", p.now, next)
 	if err := p.subject.SetLimit(next); err != nil {
 		p.got = err.Error()
 		return
@@ -138,7 +138,7 @@ func (p *promises) set() {
 
 func (p *promises) peek() {
 	cost := 1 + p.r.Int64N(3)
-	fmt.Fprintf(&p.told, "at %d peek %d\n", p.now, cost)
+	fmt.Fprintf(&p.history, "at %d peek %d\n", p.now, cost)
 	p.got, p.want = said(p.subject.Peek("k", cost), 0), said(p.model.Peek(p.limit, p.now, cost), 0)
 }
 

@@ -21,9 +21,10 @@ import (
 	"github.com/weirflow/weir/weirrueidis"
 )
 
-// shardDeadline is the deadline of calls in these tests. It is long: whatever is held by a master
-// that does not answer is held for so long, which no busy machine is.
-const shardDeadline = 2 * time.Second
+// shardDeadline is the deadline of calls in these tests. After the same time without a response, the
+// other masters give one up. It is longer than a busy machine stands still, also twice in a row: a
+// master that only stood still must not count as down.
+const shardDeadline = 12 * time.Second
 
 // A shardNode is one of two processes that share limits in a cluster.
 type shardNode struct {
@@ -157,9 +158,10 @@ func keysOf(ctx context.Context, t *testing.T, c *servers.RedisCluster, prefix s
 // the keys of the others, without waiting for it, and both nodes in the same counts; local shares
 // decide about the keys of that master alone, until it is back.
 func TestOneShardIsDown(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 	defer cancel()
-	c, err := servers.Cluster(ctx, servers.ClusterOptions{Persist: true, Config: []string{"cluster-require-full-coverage no", "cluster-allow-reads-when-down yes"}})
+	c, err := servers.Cluster(ctx, servers.ClusterOptions{Persist: true, NodeTimeout: shardDeadline, Config: []string{"cluster-require-full-coverage no", "cluster-allow-reads-when-down yes"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,12 +195,12 @@ func TestOneShardIsDown(t *testing.T) {
 			keys := keysOf(ctx, t, c, fault.name, 4)
 			keys[(sick+1)%3][0] = "moved"
 			l := useShards(t, nodes, keys, sick)
-			outageUntil(t, "all keys are decided by the store", patience, func() bool { return l.calls[0].Load() > 100 && l.calls[1].Load() > 100 && l.calls[2].Load() > 100 })
+			outageUntil(t, "all keys are decided by the store", func() bool { return l.calls[0].Load() > 100 && l.calls[1].Load() > 100 && l.calls[2].Load() > 100 })
 			if err := fault.off(); err != nil {
 				t.Fatal(err)
 			}
 			before := [2]int64{l.calls[(sick+1)%3].Load(), l.calls[(sick+2)%3].Load()}
-			outageUntil(t, "the breakers of that shard are open", patience, func() bool {
+			outageUntil(t, "the breakers of that shard are open", func() bool {
 				return nodes[0].store.State() != failover.Closed && nodes[1].store.State() != failover.Closed
 			})
 			began := time.Now()
@@ -211,7 +213,7 @@ func TestOneShardIsDown(t *testing.T) {
 				}
 			}
 			shares := l.shares.Load()
-			outageUntil(t, "shares decide", patience, func() bool { return l.shares.Load() > shares+100 })
+			outageUntil(t, "shares decide", func() bool { return l.shares.Load() > shares+100 })
 			live, dead := keys[(sick+1)%3][1], keys[sick][0]
 			l.pause()
 			used := nodes[0].used(t, live)
@@ -246,11 +248,11 @@ func TestOneShardIsDown(t *testing.T) {
 				t.Fatal(err)
 			}
 			l.back.Store(true)
-			outageUntil(t, "the store decides about all keys again", patience, func() bool {
+			outageUntil(t, "the store decides about all keys again", func() bool {
 				return nodes[0].store.State() == failover.Closed && nodes[1].store.State() == failover.Closed
 			})
 			n := l.calls[sick].Load()
-			outageUntil(t, "keys of the shard are decided by the store", patience, func() bool { return l.calls[sick].Load() > n+100 })
+			outageUntil(t, "keys of the shard are decided by the store", func() bool { return l.calls[sick].Load() > n+100 })
 			l.end()
 			for i, n := range nodes {
 				if opened := n.hasOpened(); !slices.Equal(opened, []string{down.Addr}) {
@@ -341,9 +343,10 @@ func (l *shardUsers) end() {
 // TestShardIsReplaced: a master stops for good. Its keys are decided by the store again when its
 // replica is the master, and no breaker is left of it.
 func TestShardIsReplaced(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 	defer cancel()
-	c, err := servers.Cluster(ctx, servers.ClusterOptions{Replicas: 1, Config: []string{"cluster-require-full-coverage no", "cluster-allow-reads-when-down yes"}})
+	c, err := servers.Cluster(ctx, servers.ClusterOptions{Replicas: 1, NodeTimeout: shardDeadline, Config: []string{"cluster-require-full-coverage no", "cluster-allow-reads-when-down yes"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,15 +358,15 @@ func TestShardIsReplaced(t *testing.T) {
 	nodes := []*shardNode{openShardNode(t, c), openGoShardNode(t, c)}
 	keys := keysOf(ctx, t, c, "k", 4)
 	l := useShards(t, nodes, keys, 0)
-	outageUntil(t, "all keys are decided by the store", patience, func() bool { return l.calls[0].Load() > 100 && l.calls[1].Load() > 100 && l.calls[2].Load() > 100 })
+	outageUntil(t, "all keys are decided by the store", func() bool { return l.calls[0].Load() > 100 && l.calls[1].Load() > 100 && l.calls[2].Load() > 100 })
 	if err := c.Masters[0].Pause(); err != nil {
 		t.Fatal(err)
 	}
 	defer c.Masters[0].Resume()
-	outageUntil(t, "a share decides", patience, func() bool { return l.shares.Load() > 0 })
+	outageUntil(t, "a share decides", func() bool { return l.shares.Load() > 0 })
 	began := time.Now()
 	for _, n := range nodes {
-		outageUntil(t, "the store decides about all keys, without that master", patience, func() bool {
+		outageUntil(t, "the store decides about all keys, without that master", func() bool {
 			s := n.store.Stats()
 			return len(s.Down) == 0 && s.Shards == 3 && n.take(t, quickOf, keys[0][0])[0].Source == weir.SourceStore
 		})

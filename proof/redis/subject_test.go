@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/rules"
 	"github.com/weirflow/weir/weirredis"
 	"github.com/weirflow/weir/weirrueidis"
 	"github.com/weirflow/weir/weirtest"
@@ -39,25 +40,26 @@ func (w *world) open(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
 
 // subject is the limit in Redis of a weirtest.Subject.
 type subject struct {
+	settled  int // settlements with a name
 	client   rueidis.Client
 	store    *weirredis.Store
 	shared   *weir.Shared
 	clock    *weirtest.Clock
 	clockKey string
 	set      int64
-	told     bool
+	isSet    bool
 	limit    weir.Limit
 	keys     map[string]bool
 }
 
-// tell writes the clock's reading to the key that the scripts read.
-func (s *subject) tell(key string) {
+// setClock writes the clock's reading to the key that the scripts read.
+func (s *subject) setClock(key string) {
 	s.keys[key] = true
 	now := s.clock.Now() / int64(time.Microsecond)
-	if s.told && now == s.set {
+	if s.isSet && now == s.set {
 		return
 	}
-	s.set, s.told = now, true
+	s.set, s.isSet = now, true
 	err := s.client.Do(context.Background(), s.client.B().Hset().Key(s.clockKey).FieldValue().
 		FieldValue("s", strconv.FormatInt(now/1e6, 10)).FieldValue("us", strconv.FormatInt(now%1e6, 10)).Build()).Error()
 	if err != nil {
@@ -73,17 +75,17 @@ func must[T any](v T, err error) T {
 }
 
 func (s *subject) Take(key string, cost int64) weir.Decision {
-	s.tell(key)
+	s.setClock(key)
 	return must(s.shared.Take(context.Background(), key, cost))
 }
 
 func (s *subject) Peek(key string, cost int64) weir.Decision {
-	s.tell(key)
+	s.setClock(key)
 	return must(s.shared.Peek(context.Background(), key, cost))
 }
 
 func (s *subject) Reserve(key string, cost int64, maxDelay time.Duration) (weirtest.Reservation, bool) {
-	s.tell(key)
+	s.setClock(key)
 	r, ok, err := s.shared.Reserve(context.Background(), key, cost, maxDelay)
 	if err != nil {
 		panic(err)
@@ -98,7 +100,7 @@ func (s *subject) SetLimit(l weir.Limit) error {
 		return err
 	}
 	for key := range s.keys {
-		s.tell(key)
+		s.setClock(key)
 		charge := [1]weir.Charge{{Name: s.shared.Name(), Key: key, Limit: l, Op: weir.OpCarry}}
 		if err := s.store.Do(context.Background(), charge[:], make([]weir.Decision, 1)); err != nil {
 			return err
@@ -126,11 +128,67 @@ type reservation struct {
 	key string
 }
 
-func (r reservation) Settle(actual int64) {
-	r.s.tell(r.key)
-	if err := r.SharedReservation.Settle(context.Background(), actual); err != nil {
+func (r reservation) Settle(actual int64) { r.SettleInTime(actual) }
+func (r reservation) SettleInTime(actual int64) bool {
+	r.s.setClock(r.key)
+	err := r.SharedReservation.Settle(context.Background(), actual)
+	if err != nil && !errors.Is(err, weir.ErrExpired) {
 		panic(err)
 	}
+	return err == nil
+}
+
+// TakeKept is a take with Keep.
+func (s *subject) TakeKept(key string, cost int64, estimate bool) (weirtest.Reservation, bool) {
+	s.setClock(key)
+	k := &keptTake{s: s, charge: weir.Charge{Name: s.shared.Name(), Key: key, Limit: s.limit, Cost: cost, Keep: true, Estimate: estimate}}
+	k.decision = k.do()
+	return k, k.decision.Allowed
+}
+
+// TakeSome is OpTakeSome.
+func (s *subject) TakeSome(key string, cost int64) (taken int64, d weir.Decision) {
+	s.setClock(key)
+	k := &keptTake{s: s, charge: weir.Charge{Name: s.shared.Name(), Key: key, Limit: s.limit, Cost: cost, Op: weir.OpTakeSome}}
+	d = k.do()
+	return k.charge.Taken, d
+}
+
+// keptTake is a take with Keep, until it is settled.
+type keptTake struct {
+	s        *subject
+	charge   weir.Charge
+	decision weir.Decision
+}
+
+func (k *keptTake) do() weir.Decision {
+	batch, out := []weir.Charge{k.charge}, make([]weir.Decision, 1)
+	if err := k.s.store.Do(context.Background(), batch, out); err != nil && !errors.Is(err, weir.ErrExpired) {
+		panic(err)
+	}
+	k.charge = batch[0]
+	return out[0]
+}
+
+func (k *keptTake) Delay() time.Duration    { return 0 }
+func (k *keptTake) Decision() weir.Decision { return k.decision }
+func (k *keptTake) Cancel()                 { k.Settle(0) }
+func (k *keptTake) Settle(actual int64)     { k.SettleInTime(actual) }
+func (k *keptTake) SettleInTime(actual int64) bool {
+	if actual < 0 || actual == k.charge.Cost && !rules.Lists(weir.Parts(k.charge.Limit)) {
+		return true
+	}
+	k.s.setClock(k.charge.Key)
+	k.charge.Op, k.charge.Cost = weir.OpSettle, actual
+	k.s.settled++
+	k.charge.Once, k.charge.OnceFor = strconv.Itoa(k.s.settled), time.Hour
+	k.do()
+	inTime := k.charge.Err == nil
+	if inTime { // a repeat, as after a lost reply, changes nothing, whatever its cost
+		k.charge.Cost = actual + 3
+		k.do()
+	}
+	return inTime
 }
 
 func (r reservation) Cancel() { r.Settle(0) }

@@ -27,7 +27,7 @@ func TestGroupOfAnything(t *testing.T) {
 		for range rapid.IntRange(1, 25).Draw(t, "calls") {
 			g.now += rapid.SampledFrom([]int64{0, 0, 1, 1000, int64(g.retry / time.Microsecond), 3_000_000}).Draw(t, "later")
 			g.clock.Set(g.now * int64(time.Microsecond))
-			g.tell()
+			g.setClock()
 			if n := len(g.open); n > 0 && rapid.IntRange(0, 2).Draw(t, "end") == 0 {
 				g.end(t, rapid.IntRange(0, n-1).Draw(t, "which"))
 			} else {
@@ -39,13 +39,13 @@ func TestGroupOfAnything(t *testing.T) {
 
 // mixed is limits of all kinds, each with its model.
 type mixed struct {
-	clock  *weirtest.Clock
-	now    int64 // in microseconds
-	retry  time.Duration
-	told   *subject
-	close  func()
-	limits []modelled
-	open   []admitted
+	clock   *weirtest.Clock
+	now     int64 // in microseconds
+	retry   time.Duration
+	clocked *subject
+	close   func()
+	limits  []modelled
+	open    []admitted
 }
 
 // modelled is a limit for one key. Its model counts in ticks.
@@ -85,7 +85,7 @@ func newMixed(t *rapid.T, w *world) *mixed {
 		g.add(modelled{name: fmt.Sprint("one ", i), charge: func(c int64) group.Charge { return group.One(one, c) }, model: m, tick: time.Nanosecond})
 	}
 	l := small(t, true)
-	per := must(keyed.New[string](l, keyed.Options{Name: "keyed", Clock: g.clock.Now}))
+	per := must(keyed.New[string](l, keyed.Options{Name: "keyed", Clock: g.clock.Now, Timers: g.clock.AfterFunc}))
 	for _, key := range []string{"a", "b"} {
 		g.add(modelled{name: "keyed", charge: func(c int64) group.Charge { return group.Keyed(per, key, c) }, model: weirtest.NewModel(l, time.Nanosecond), tick: time.Nanosecond})
 	}
@@ -99,7 +99,7 @@ func newMixed(t *rapid.T, w *world) *mixed {
 			l := small(t, false)
 			taker := must(w.open(l, g.clock))
 			s := taker.(*subject)
-			closes, g.told = append(closes, s.Close), s
+			closes, g.clocked = append(closes, s.Close), s
 			if j == 0 {
 				store = s.store
 			}
@@ -143,7 +143,7 @@ func small(t *rapid.T, inProcess bool) weir.Limit {
 }
 
 func (g *mixed) add(m modelled) { g.limits = append(g.limits, m) }
-func (g *mixed) tell()          { g.told.tell("k") }
+func (g *mixed) setClock()      { g.clocked.setClock("k") }
 func (m *modelled) at(now int64) int64 {
 	return now * int64(time.Microsecond/m.tick)
 }

@@ -17,9 +17,6 @@ import (
 	"github.com/weirflow/weir/weirrueidis"
 )
 
-// patience is how long a test waits for something that must happen.
-const patience = 2 * time.Minute
-
 func dial(t *testing.T, addr string) rueidis.Client {
 	t.Helper()
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true, ForceSingleClient: true, DisableRetry: true})
@@ -117,7 +114,7 @@ func TestQueueInRedis(t *testing.T) {
 		n++
 		ctx := context.Background()
 		spec := specs.Draw(t, "room")
-		line, err := redis.NewQueue(weirrueidis.Evaler(client), spec, redis.QueueOptions{Name: fmt.Sprint(n), ClockKey: "clock", Deadline: patience})
+		line, err := redis.NewQueue(weirrueidis.Evaler(client), spec, redis.QueueOptions{Name: fmt.Sprint(n), ClockKey: "clock", Deadline: servers.Patience})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,12 +28,12 @@ func openQueue(t *testing.T, url string, spec room.Spec) *redis.Queue {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), servers.Patience)
 	defer cancel()
 	if err := s.Ready(ctx); err != nil {
 		t.Fatal(err)
 	}
-	line, err := redis.NewQueue(s.Evaler(), spec, redis.QueueOptions{Name: "sale", Deadline: patience})
+	line, err := redis.NewQueue(s.Evaler(), spec, redis.QueueOptions{Name: "sale", Deadline: servers.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestQueueWithFewRights(t *testing.T) {
 
 // TestQueueOnACluster: all keys of a room are in one slot.
 func TestQueueOnACluster(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*servers.Patience)
 	defer cancel()
 	c, err := servers.Cluster(ctx, servers.ClusterOptions{})
 	if err != nil {
@@ -150,7 +150,7 @@ func BenchmarkRedis(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer store.Close()
-	line, err := redis.NewQueue(store.Evaler(), plainSpec(), redis.QueueOptions{Name: "sale", Deadline: patience})
+	line, err := redis.NewQueue(store.Evaler(), plainSpec(), redis.QueueOptions{Name: "sale", Deadline: servers.Patience})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -26,8 +26,8 @@ type guest struct {
 	inside string // the ticket for inside
 }
 
-// told is a response of a waiting room.
-type told struct {
+// reply is a response of a waiting room.
+type reply struct {
 	State  string `json:"state"`
 	Place  int64  `json:"place"`
 	Ticket string `json:"ticket"`
@@ -43,7 +43,7 @@ type crowd struct {
 }
 
 // ask makes a request at a living gateway, and at the other one if that was just killed.
-func (c *crowd) ask(ticket string) (status int, a told, given string) {
+func (c *crowd) ask(ticket string) (status int, a reply, given string) {
 	for range 100 {
 		at := c.random.IntN(2)
 		if c.dead.Load() {
@@ -130,7 +130,7 @@ routes: [{ match: /sale/, upstream: up, waiting_room: sale }]
 	shut := policy("admit: 1/d, burst: 1")
 	gateways := []*gateway{startWeir(t, shut), startWeir(t, shut)}
 	c := &crowd{t: t, random: seeds.Of(t.Name()), gateways: [2]string{gateways[0].Gateway, gateways[1].Gateway}, client: &http.Client{
-		Transport: &http.Transport{MaxIdleConnsPerHost: 100}, Timeout: patience,
+		Transport: &http.Transport{MaxIdleConnsPerHost: 100}, Timeout: servers.Patience,
 	}}
 	defer c.client.CloseIdleConnections()
 	if status, _, _ := c.ask(""); status != http.StatusOK {
@@ -153,7 +153,7 @@ routes: [{ match: /sale/, upstream: up, waiting_room: sale }]
 	began := time.Now()
 	for _, g := range gateways {
 		g.write(t, policy("admit: "+strconv.Itoa(rate)+"/s, burst: "+strconv.Itoa(burst)))
-		until(t, "the reload", func() bool { return strings.Contains(g.Output(), "policy reloaded") })
+		servers.Poll(t, "the reload", func() bool { return strings.Contains(g.Output(), "policy reloaded") })
 	}
 
 	// They poll in blocks; each block is shuffled.
@@ -203,7 +203,7 @@ routes: [{ match: /sale/, upstream: up, waiting_room: sale }]
 	if least := time.Duration(n-2*burst) * time.Second / rate; took < least {
 		t.Errorf("all were let in within %v, which takes %v at least", took, least)
 	}
-	t.Logf("%d entered in %v; they were told %d times to wait", entered.Load(), took, waits.Load())
+	t.Logf("%d entered in %v; %d responses said to wait", entered.Load(), took, waits.Load())
 
 	// Tickets of the queue are used again, by many at once: they are the same visitors.
 	each(200, func(i int) {

@@ -12,6 +12,11 @@ import (
 // Caddy starts Caddy as a reverse proxy to an upstream, HOST:PORT, without TLS, admin address and
 // access log. dir must exist; the process keeps all its files there.
 func Caddy(ctx context.Context, dir, upstream string) (*Server, error) {
+	return CaddyWith(ctx, dir, "reverse_proxy "+upstream)
+}
+
+// CaddyWith is Caddy with the directives of its only site.
+func CaddyWith(ctx context.Context, dir, site string) (*Server, error) {
 	path, err := Program("caddy", "caddy")
 	if err != nil {
 		return nil, err
@@ -22,7 +27,7 @@ func Caddy(ctx context.Context, dir, upstream string) (*Server, error) {
 	}
 	addr := free.Host
 	file := filepath.Join(dir, "Caddyfile")
-	conf := fmt.Sprintf("{\n\tadmin off\n\tauto_https off\n}\nhttp://%s {\n\treverse_proxy %s\n}\n", addr, upstream)
+	conf := fmt.Sprintf("{\n\tadmin off\n\tauto_https off\n}\nhttp://%s {\n%s\n}\n", addr, site)
 	if err := os.WriteFile(file, []byte(conf), 0o644); err != nil {
 		return nil, err
 	}

@@ -37,9 +37,9 @@ func (t *TLS) Config() *tls.Config {
 	return &tls.Config{RootCAs: t.CA, Certificates: []tls.Certificate{t.Certificate}, MinVersion: tls.VersionTLS12}
 }
 
-// newTLS makes an authority and its certificates, and writes the files. The authority's key is not
+// NewTLS makes an authority and its certificates, and writes the files. The authority's key is not
 // kept.
-func newTLS(dir string) (*TLS, error) {
+func NewTLS(dir string) (*TLS, error) {
 	now := time.Now()
 	template := func(serial int64, name string) *x509.Certificate {
 		return &x509.Certificate{

@@ -13,9 +13,11 @@ import (
 
 // ClusterOptions say which nodes Cluster starts. The zero value is three masters without replicas.
 type ClusterOptions struct {
-	Masters     int           // default: 3. Redis needs three for a failover
-	Replicas    int           // of each master
-	NodeTimeout time.Duration // a node that does not respond for so long counts as failed; default: 1 s
+	Masters  int // default: 3. Redis needs three for a failover
+	Replicas int // of each master
+	// A node that does not respond for so long counts as failed. Default: 1 s with replicas, and otherwise
+	// two minutes: nobody could take over from a node that a busy machine halts.
+	NodeTimeout time.Duration
 
 	Persist  bool     // as in RedisOptions
 	Password string   // of the nodes' default user
@@ -41,14 +43,29 @@ func Cluster(ctx context.Context, o ClusterOptions) (*RedisCluster, error) {
 	if o.Masters == 0 {
 		o.Masters = 3
 	}
+	patient := o.NodeTimeout == 0 && o.Replicas == 0
 	if o.NodeTimeout == 0 {
-		o.NodeTimeout = time.Second
+		o.NodeTimeout = time.Second // with a long one, nodes take longer to find each other
 	}
 	c := &RedisCluster{ids: map[*RedisServer]string{}, password: o.Password}
-	if err := c.start(ctx, o); err != nil {
+	err := c.start(ctx, o)
+	if err == nil && patient {
+		err = c.wait(ctx, 2*time.Minute)
+	}
+	if err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
 	return c, nil
+}
+
+// wait sets how long nodes wait for others from now on.
+func (c *RedisCluster) wait(ctx context.Context, d time.Duration) error {
+	for _, s := range c.Nodes() {
+		if _, err := s.Do(ctx, "CONFIG", "SET", "cluster-node-timeout", strconv.FormatInt(d.Milliseconds(), 10)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *RedisCluster) start(ctx context.Context, o ClusterOptions) error {
@@ -66,7 +83,17 @@ func (c *RedisCluster) start(ctx context.Context, o ClusterOptions) error {
 	if err := c.meet(ctx); err != nil {
 		return err
 	}
-	if err := await(ctx, c.Nodes(), c.met); err != nil {
+	// Nodes give up an introduction that takes longer than their timeout.
+	introduced := time.Now()
+	met := func(ctx context.Context) error {
+		err := c.met(ctx)
+		if err != nil && time.Since(introduced) > 2*o.NodeTimeout+time.Second {
+			introduced = time.Now()
+			err = errors.Join(err, c.introduce(ctx))
+		}
+		return err
+	}
+	if err := await(ctx, c.Nodes(), met); err != nil {
 		return err
 	}
 	for i, s := range c.Replicas {
@@ -104,8 +131,8 @@ func (c *RedisCluster) node(ctx context.Context, o ClusterOptions) (*RedisServer
 	return s, nil
 }
 
-// meet assigns the slots and introduces the nodes to each other. Each has an epoch of its own
-// before that, so that they have no conflict to resolve.
+// meet assigns the slots and introduces the nodes. Each has an epoch of its own before that, so that
+// they have no conflict to resolve.
 func (c *RedisCluster) meet(ctx context.Context) error {
 	for i, s := range c.Nodes() {
 		if _, err := s.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1)); err != nil {
@@ -117,9 +144,13 @@ func (c *RedisCluster) meet(ctx context.Context) error {
 				return err
 			}
 		}
-		if i == 0 {
-			continue
-		}
+	}
+	return c.introduce(ctx)
+}
+
+// introduce makes the nodes known to the first one, and so to each other.
+func (c *RedisCluster) introduce(ctx context.Context) error {
+	for _, s := range c.Nodes()[1:] {
 		host, port, err := net.SplitHostPort(s.Addr)
 		if err != nil {
 			return err

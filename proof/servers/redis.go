@@ -109,7 +109,7 @@ func (s *RedisServer) directory() (err error) {
 
 func (s *RedisServer) prepare() (err error) {
 	if s.options.TLS {
-		s.TLS, err = newTLS(s.Dir)
+		s.TLS, err = NewTLS(s.Dir)
 	}
 	return err
 }

@@ -16,8 +16,18 @@ import (
 )
 
 // BuildWeir builds the weir command of this working tree into dir and returns its path. The flags
-// are those of go build, like -race. Build it once per process.
+// are those of go build, like -race. Build it once per process. Processes with the same $WEIR_BUILDS, a
+// directory, share what they build.
 func BuildWeir(ctx context.Context, dir string, flags ...string) (string, error) {
+	return build(ctx, dir, "weir", filepath.Join("cmd", "weir"), flags...)
+}
+
+// BuildCaddy builds Caddy with the module weircaddy, like BuildWeir.
+func BuildCaddy(ctx context.Context, dir string, flags ...string) (string, error) {
+	return build(ctx, dir, "caddy", filepath.Join("weircaddy", "cmd", "caddy"), flags...)
+}
+
+func build(ctx context.Context, dir, name, source string, flags ...string) (string, error) {
 	root, err := repository()
 	if err != nil {
 		return "", err
@@ -25,13 +35,44 @@ func BuildWeir(ctx context.Context, dir string, flags ...string) (string, error)
 	if dir, err = filepath.Abs(dir); err != nil {
 		return "", err
 	}
-	binary := filepath.Join(dir, "weir")
-	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build"}, flags...), "-o", binary, ".")...)
-	cmd.Dir = filepath.Join(root, "cmd", "weir")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build of %s: %w\n%s", cmd.Dir, err, out)
+	binary := filepath.Join(dir, name)
+	if shared := os.Getenv("WEIR_BUILDS"); shared != "" {
+		return binary, shareBuild(ctx, root, source, filepath.Join(shared, name+strings.Join(flags, "")), binary, flags)
 	}
-	return binary, nil
+	return binary, compile(ctx, root, source, binary, flags)
+}
+
+// shareBuild makes binary a link to the program at the path shared, which the first caller builds.
+func shareBuild(ctx context.Context, root, source, shared, binary string, flags []string) error {
+	lock, err := os.Create(shared + ".lock")
+	if err != nil {
+		return err
+	}
+	defer lock.Close() // and the lock ends
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return err
+	}
+	if _, err := os.Stat(shared); errors.Is(err, os.ErrNotExist) {
+		next := shared + ".new" // a build that is killed leaves no program that others take
+		if err := compile(ctx, root, source, next, flags); err != nil {
+			return err
+		}
+		if err := os.Rename(next, shared); err != nil {
+			return err
+		}
+	}
+	return os.Link(shared, binary)
+}
+
+// compile runs go build.
+func compile(ctx context.Context, root, source, binary string, flags []string) error {
+	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build"}, flags...), "-o", binary, ".")...)
+	cmd.Dir = filepath.Join(root, source)
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build of %s: %w\n%s", cmd.Dir, err, out)
+	}
+	return nil
 }
 
 // repository returns the root of this working tree, found above the current directory.
@@ -53,7 +94,8 @@ func repository() (string, error) {
 // A Weir is a running weir serve.
 type Weir struct {
 	*Process
-	Gateway, Admin string // HOST:PORT
+	Gateway, Admin string              // HOST:PORT
+	ByFace         map[string][]string // where each face listens
 }
 
 // StartWeir runs the binary's serve command for a policy file and waits until /readyz responds. The
@@ -67,7 +109,7 @@ func StartWeir(ctx context.Context, binary, policyFile string, args ...string) (
 	p.Name = "weir serve"
 	w := &Weir{Process: p}
 	err = p.until(ctx, func(ctx context.Context) error {
-		if w.Gateway == "" {
+		if w.ByFace == nil {
 			if err := w.addresses(); err != nil {
 				return err
 			}
@@ -86,13 +128,14 @@ func (w *Weir) addresses() error {
 	for lines.Scan() {
 		var line struct {
 			Msg    string
-			Listen struct{ Gateway, Admin []string }
+			Listen map[string][]string
 		}
 		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "serving" {
-			if of := line.Listen.Gateway; len(of) > 0 {
+			w.ByFace = line.Listen
+			if of := line.Listen["gateway"]; len(of) > 0 {
 				w.Gateway = of[0]
 			}
-			if of := line.Listen.Admin; len(of) > 0 {
+			if of := line.Listen["admin"]; len(of) > 0 {
 				w.Admin = of[0]
 			}
 			return nil

@@ -38,9 +38,10 @@ func TestFlashSale(t *testing.T) {
 			t.Run(s.title, func(t *testing.T) { s.run(t, here, addresses) })
 		}
 	}
-	// The limit is 110 in three seconds. On a busy machine the crowd may take longer than that.
-	keptBound(t, filepath.Join(shop, "access.log"), "GET /buy?item=9 ", 50, 20, 60)
-	keptBound(t, filepath.Join(shop, "access.log"), "GET /buy?item=10 ", 2, 20, 20)
+	// The limit is 110 in three seconds. On a busy machine the crowd may take longer than that, or come
+	// for a part of them only.
+	keptBound(t, filepath.Join(shop, "access.log"), "GET /buy?item=9 ", 50, 20, 50)
+	keptBound(t, filepath.Join(shop, "access.log"), "GET /buy?item=10 ", 2, 20, 2)
 
 	// The four ways take ten seconds each, and are independent, so they run at the same time.
 	t.Run("ways", func(t *testing.T) {
@@ -94,7 +95,7 @@ func openSale(t *testing.T) (here, shop string, addresses *strings.Replacer) {
 	}
 	cmd := exec.Command("sh", filepath.Join(here, "run"))
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "LC_ALL=C")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), servers.Patience)
 	defer cancel()
 	sale, err := servers.Start(ctx, cmd, func(output string) bool { return strings.Contains(output, "The sale is open at http://"+all[0]) })
 	if err != nil {

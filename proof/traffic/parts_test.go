@@ -2,17 +2,11 @@ package traffic
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirflow/weir/proof/servers"
 )
@@ -20,44 +14,7 @@ import (
 // binary is the weir command, built once.
 var binary string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "weir")
-	if err == nil {
-		defer os.RemoveAll(dir)
-		binary, err = servers.BuildWeir(context.Background(), dir, buildFlags...)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	// Parallel tests here mostly sleep, so they do not need a processor each.
-	if err := flag.Set("test.parallel", "8"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
-}
-
-// patience bounds everything that takes no time on an idle machine.
-const patience = 2 * time.Minute
-
-// poll waits until a condition is true, and fails the test if it never is.
-func poll(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for !is() {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
-}
+func TestMain(m *testing.M) { os.Exit(servers.Main(m, &binary, "test.parallel=8")) } // parallel tests here mostly sleep
 
 // program returns the path of a program that the tests run.
 func program(t *testing.T, name string) string {
@@ -71,7 +28,7 @@ func program(t *testing.T, name string) string {
 
 func startNginx(t *testing.T, dir, conf string) *servers.Server {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), servers.Patience)
 	defer cancel()
 	s, err := servers.Nginx(ctx, dir, conf)
 	if err != nil {
@@ -89,75 +46,19 @@ func stop(t *testing.T, p *servers.Process) {
 }
 
 // gateway is a running weir whose policy file can be changed.
-type gateway struct {
-	*servers.Weir
-	policy string // the file
-}
+type gateway struct{ *servers.Reloadable }
 
 // startWeir serves a policy, which is given without listen.
 func startWeir(t *testing.T, dir, policy string) *gateway {
 	t.Helper()
-	g := &gateway{policy: filepath.Join(dir, "policy.yaml")}
-	g.write(t, policy)
-	g.start(t)
+	g := &gateway{servers.PolicyIn(t, dir, servers.FreePorts+policy)}
+	g.Start(t, binary)
 	return g
 }
 
-func (g *gateway) start(t *testing.T) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	var err error
-	if g.Weir, err = servers.StartWeir(ctx, binary, g.policy); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { stop(t, g.Process) })
-}
-
-// ports begins each policy here: free ports, which weir logs.
-const ports = "listen: { gateway: \"127.0.0.1:0\", admin: \"127.0.0.1:0\" }\n"
-
-// write replaces the policy file atomically, as an editor does.
 func (g *gateway) write(t *testing.T, policy string) {
 	t.Helper()
-	replace(t, g.policy, ports+policy)
-}
-
-func replace(t *testing.T, file, text string) {
-	t.Helper()
-	if err := os.WriteFile(file+".new", []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(file+".new", file); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// metrics reads /metrics: each sample by its name and labels.
-func (g *gateway) metrics(t *testing.T) map[string]float64 {
-	t.Helper()
-	resp, err := http.Get("http://" + g.Admin + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatal(resp.Status, err)
-	}
-	all := map[string]float64{}
-	for line := range strings.Lines(string(text)) {
-		name, value, found := strings.Cut(strings.TrimSpace(line), " ")
-		if !found || strings.HasPrefix(line, "#") {
-			continue
-		}
-		v, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			t.Fatalf("/metrics: %q: %v", line, err)
-		}
-		all[name] = v
-	}
-	return all
+	g.Write(t, servers.FreePorts+policy)
 }
 
 // curl runs curl and returns what it printed, followed by the status.

@@ -27,7 +27,7 @@ routes: [{ match: /, upstream: up, limits: [all] }]
 `)
 	began := time.Now()
 	l := wrk(t, 3*places, duration, "http://"+g.Gateway+"/")
-	poll(t, "nobody waits any more", func() bool { return g.metrics(t)[`weir_limit_waiting{limit="all"}`] == 0 })
+	servers.Poll(t, "nobody waits any more", func() bool { return g.Samples(t)[`weir_limit_waiting{limit="all"}`] == 0 })
 	stop(t, g.Process) // all released requests have arrived
 	at, _ := arrivals(t, up.AccessLog)
 
@@ -66,57 +66,91 @@ routes: [{ match: /, upstream: up, limits: [all] }]
 }
 
 // TestQueueOfCurls: of six requests at once one goes, three wait for their slots, and two are
-// refused at once.
+// refused at once. That is judged in up to 10 attempts: in some, the machine may stand still for longer
+// than a slot, and later requests find places that have become free.
 func TestQueueOfCurls(t *testing.T) {
-	const slot = 500 * time.Millisecond
 	up := startNginx(t, t.TempDir(), servers.HTTP(upstream))
 	g := startWeir(t, t.TempDir(), `
 limits: { all: { key: query.line, leaky_bucket: { rate: 2/s, queue: 3 } } }
 upstreams: { up: { url: "http://`+up.Addr+`" } }
 routes: [{ match: /, upstream: up, limits: [all] }]
 `)
+	counted := map[string]float64{}
+	arrived := 0
+	for attempt := 1; ; attempt++ {
+		err := g.sixCurls(t, up, counted, &arrived, attempt)
+		if err == nil {
+			return
+		}
+		if attempt == 10 {
+			t.Fatal(err)
+		}
+		t.Log(err)
+	}
+}
+
+// sixCurls sends six requests at once to a queue of their own, and says what was not as it should be. It
+// adds what it saw to the counters and the arrivals of earlier attempts, with which the gateway agrees
+// always.
+func (g *gateway) sixCurls(t *testing.T, up *servers.Server, counted map[string]float64, arrived *int, attempt int) error {
+	t.Helper()
+	const slot = 500 * time.Millisecond
 	began := time.Now()
 	out, err := exec.CommandContext(t.Context(), program(t, "curl"), "-s", "-Z", "--parallel-immediate", "-o", "/dev/null",
-		"-w", "%{http_code} %{time_total}\n", "http://"+g.Gateway+"/?line=a&n=[1-6]").Output()
+		"-w", "%{http_code} %{time_total}\n", fmt.Sprintf("http://%s/?line=%d&n=[1-6]", g.Gateway, attempt)).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var waits []time.Duration
-	refused := 0
+	refused, late := 0, time.Duration(0)
 	for line := range strings.Lines(string(out)) {
 		var status int
 		var seconds float64
 		if _, err := fmt.Sscan(line, &status, &seconds); err != nil {
 			t.Fatalf("%q: %v", out, err)
 		}
-		switch wait := time.Duration(seconds * float64(time.Second)); {
-		case status == 200:
+		switch wait := time.Duration(seconds * float64(time.Second)); status {
+		case 200:
 			waits = append(waits, wait)
-		case status == 429 && wait < slot:
-			refused++
+		case 429:
+			refused, late = refused+1, max(late, wait)
 		default:
-			t.Errorf("status %d after %v", status, wait)
+			t.Fatalf("status %d after %v", status, wait)
 		}
 	}
-	slices.Sort(waits)
-	if len(waits) != 4 || refused != 2 {
-		t.Fatalf("%d went through and %d were refused: %s", len(waits), refused, out)
-	}
+	before := *arrived
+	*arrived += len(waits)
 	var at []int64
-	poll(t, "all four are in the upstream's log, which it writes after it has answered", func() bool {
+	servers.Poll(t, "all are in the upstream's log, which it writes after it has answered", func() bool {
 		at, _ = arrivals(t, up.AccessLog)
-		return len(at) == 4
+		return len(at) == *arrived
 	})
+	at = at[before:]
+	var m map[string]float64
+	var allowed float64
+	limited := func(outcome string) float64 { return m[`weir_limit_requests_total{limit="all",outcome="`+outcome+`"}`] }
+	servers.Poll(t, "the counters agree with what the clients saw", func() bool {
+		m = g.Samples(t)
+		allowed = limited("allowed") - counted["allowed"]
+		delayed := limited("delayed") - counted["delayed"]
+		return allowed+delayed == float64(len(waits)) && limited("limited")-counted["limited"] == float64(refused) &&
+			m[`weir_gateway_requests_total{outcome="delayed"}`] == limited("delayed")
+	})
+	for _, name := range []string{"allowed", "delayed", "limited"} {
+		counted[name] = limited(name)
+	}
 	for i := range at {
 		due := time.Duration(i) * slot
-		since := time.Duration(at[i]-began.UnixMilli()) * time.Millisecond
-		if since < due-time.Millisecond || since > due+4*slot {
-			t.Errorf("arrival %d came after %v: its slot is at %v", i, since, due)
+		if since := time.Duration(at[i]-began.UnixMilli()) * time.Millisecond; since < due-time.Millisecond {
+			t.Fatalf("arrival %d came after %v: its slot is at %v", i, since, due)
+		} else if since > due+4*slot {
+			return fmt.Errorf("arrival %d came after %v: its slot is at %v", i, since, due)
 		}
 	}
-	t.Logf("answers after %v", waits)
-	if m := g.metrics(t); m[`weir_limit_requests_total{limit="all",outcome="delayed"}`] != 3 || m[`weir_limit_requests_total{limit="all",outcome="allowed"}`] != 1 ||
-		m[`weir_limit_requests_total{limit="all",outcome="limited"}`] != 2 || m[`weir_gateway_requests_total{outcome="delayed"}`] != 3 {
-		t.Errorf("%v", m)
+	if len(waits) != 4 || refused != 2 || allowed != 1 || late >= slot {
+		return fmt.Errorf("%d went through, %v of them without a delay, and %d were refused after up to %v: %s", len(waits), allowed, refused, late, out)
 	}
+	slices.Sort(waits)
+	t.Logf("answers after %v", waits)
+	return nil
 }

@@ -84,28 +84,28 @@ routes: [{ match: /, upstream: up, limits: [all], failed: { body: "both are gone
 	more := func(which int) {
 		t.Helper()
 		before := asked[which].Load()
-		poll(t, fmt.Sprint("answers of ", which), func() bool { return asked[which].Load() > before+50 })
+		servers.Poll(t, fmt.Sprint("answers of ", which), func() bool { return asked[which].Load() > before+50 })
 	}
 	is := func(which int) float64 {
-		return g.metrics(t)[`weir_upstream_up{target="`+addrs[which]+`",upstream="up"}`]
+		return g.Samples(t)[`weir_upstream_up{target="`+addrs[which]+`",upstream="up"}`]
 	}
 	restart := func(which int) {
 		t.Helper()
 		up[which] = startNginx(t, t.TempDir(), named(fmt.Sprint("nginx ", which), addrs[which]))
-		poll(t, "it is in again", func() bool { return is(which) == 1 })
+		servers.Poll(t, "it is in again", func() bool { return is(which) == 1 })
 		more(which)
 	}
 	more(0)
 	more(1)
 
 	up[0].Kill()
-	poll(t, "the killed one is out", func() bool { return is(0) == 0 })
+	servers.Poll(t, "the killed one is out", func() bool { return is(0) == 0 })
 	more(1)
 	restart(0)
 	if failed[0].Load() != 0 || failed[1].Load() != 0 {
 		t.Errorf("clients noticed that one was killed: %d failures as the policy has them, %d others", failed[0].Load(), failed[1].Load())
 	}
-	m := g.metrics(t)
+	m := g.Samples(t)
 	if m[`weir_upstream_retries_total{outcome="sent",upstream="up"}`] == 0 || m[`weir_upstream_failures_total{target="`+addrs[1]+`",upstream="up"}`] != 0 {
 		t.Errorf("%v", m)
 	}
@@ -113,7 +113,7 @@ routes: [{ match: /, upstream: up, limits: [all], failed: { body: "both are gone
 
 	up[0].Kill()
 	up[1].Kill()
-	poll(t, "somebody is told that both are gone", func() bool { return failed[0].Load() > 100 })
+	servers.Poll(t, "a client learns that both upstreams are down", func() bool { return failed[0].Load() > 100 })
 	restart(1)
 	restart(0)
 	cancel()
@@ -122,7 +122,7 @@ routes: [{ match: /, upstream: up, limits: [all], failed: { body: "both are gone
 		t.Errorf("%d requests failed otherwise than the policy says", failed[1].Load())
 	}
 	// Limits were charged once for each request, however often it was sent.
-	m = g.metrics(t)
+	m = g.Samples(t)
 	if all := float64(asked[0].Load() + asked[1].Load() + failed[0].Load()); m[`weir_limit_requests_total{limit="all",outcome="allowed"}`] < all || m[`weir_limit_requests_total{limit="all",outcome="allowed"}`] > all+8 {
 		t.Errorf("%v requests, and %v charged", all, m[`weir_limit_requests_total{limit="all",outcome="allowed"}`])
 	}
@@ -163,7 +163,7 @@ limits: { open: { concurrency: { limit: 1 } } }
 upstreams: { up: { url: "`+up.URL+`" } }
 routes: [{ match: /, upstream: up, limits: [open] }]
 `)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), servers.Patience)
 	defer cancel()
 	c, resp, err := websocket.Dial(ctx, "ws://"+g.Gateway+"/ws", &websocket.DialOptions{Subprotocols: []string{"shop"}, CompressionMode: websocket.CompressionContextTakeover})
 	if err != nil || c.Subprotocol() != "shop" {
@@ -193,10 +193,10 @@ routes: [{ match: /, upstream: up, limits: [open] }]
 		t.Log(err) // the other side may be faster
 	}
 	if got := <-closed; got != websocket.StatusGoingAway {
-		t.Errorf("the server was told %v", got)
+		t.Errorf("the server got %v", got)
 	}
-	poll(t, "the place is free", func() bool {
-		return g.metrics(t)[`weir_upstream_in_flight{target="`+strings.TrimPrefix(up.URL, "http://")+`",upstream="up"}`] == 0
+	servers.Poll(t, "the place is free", func() bool {
+		return g.Samples(t)[`weir_upstream_in_flight{target="`+strings.TrimPrefix(up.URL, "http://")+`",upstream="up"}`] == 0
 	})
 }
 
@@ -215,7 +215,7 @@ func TestEventsWithCurl(t *testing.T) {
 	}))
 	defer up.Close()
 	g := startWeir(t, t.TempDir(), "upstreams: { up: { url: \""+up.URL+"\" } }\nroutes: [{ match: /, upstream: up }]\n")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), servers.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program(t, "curl"), "-sN", "http://"+g.Gateway+"/")
 	out, err := cmd.StdoutPipe()

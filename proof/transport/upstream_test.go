@@ -129,6 +129,13 @@ type result struct {
 	sent    int64
 }
 
+// forget lets the counts start over.
+func (u *upstream) forget() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.admitted, u.refused = 0, 0
+}
+
 func (u *upstream) result(d time.Duration) result {
 	u.mu.Lock()
 	defer u.mu.Unlock()

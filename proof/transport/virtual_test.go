@@ -46,29 +46,36 @@ var compare = flag.Bool("compare", false, "measure other clients and fewer field
 // virtual is how long each case runs, in virtual time.
 var virtual = flag.Duration("virtual", 10*time.Second, "how long each case of TestHiddenLimits runs, in virtual time")
 
-// measure runs goroutines that send one request after the other.
-func measure(t *testing.T, u *upstream, goroutines int, client func(http.RoundTripper) http.RoundTripper) (r result) {
+// learning is how long clients run before they are measured that have to learn the limit.
+const learning = 2 * time.Minute
+
+// measure runs clients, each with goroutines that send one request after the other. It returns what
+// they reached in the time before, and in the time of the measurement.
+func measure(t *testing.T, u *upstream, clients, goroutines int, before, duration time.Duration, client func(http.RoundTripper) http.RoundTripper) (first, r result) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		rng, duration := seeds.Of(t.Name()), *virtual
+		rng := seeds.Of(t.Name())
 		u.start = time.Now()
-		rt := client(network{u, func() time.Duration { return time.Duration(rng.ExpFloat64() * float64(time.Millisecond)) }})
 		var all sync.WaitGroup
-		for range goroutines {
-			all.Go(func() {
-				for time.Since(u.start) < duration {
-					req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://upstream.test/", nil)
-					resp, err := rt.RoundTrip(req)
-					if err == nil {
-						resp.Body.Close()
+		for range clients {
+			rt := client(network{u, func() time.Duration { return time.Duration(rng.ExpFloat64() * float64(time.Millisecond)) }})
+			for range goroutines {
+				all.Go(func() {
+					for time.Since(u.start) < before+duration {
+						req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://upstream.test/", nil)
+						resp, err := rt.RoundTrip(req)
+						if err == nil {
+							resp.Body.Close()
+						}
 					}
-				}
-			})
+				})
+			}
 		}
-		time.AfterFunc(duration, func() { r = u.result(duration) })
+		time.AfterFunc(before, func() { first = u.result(max(before, 1)); u.forget() })
+		time.AfterFunc(before+duration, func() { r = u.result(duration) })
 		all.Wait()
 	})
-	return r
+	return first, r
 }
 
 // retryable is hashicorp/go-retryablehttp with its defaults.
@@ -79,8 +86,12 @@ func retryable(base http.RoundTripper) http.RoundTripper {
 	return &retryablehttp.RoundTripper{Client: c}
 }
 
-// plain is a Transport that is given no limit.
-func plain(base http.RoundTripper) http.RoundTripper { return weirhttp.NewTransport(base) }
+// plain is a Transport that is given no limit, in one of several processes.
+func plain(processes int) func(http.RoundTripper) http.RoundTripper {
+	return func(base http.RoundTripper) http.RoundTripper {
+		return weirhttp.NewTransport(base, weirhttp.Processes(processes))
+	}
+}
 
 // paced is a Transport with a limit.
 func paced(l weir.Limit) func(http.RoundTripper) http.RoundTripper {
@@ -93,26 +104,26 @@ func paced(l weir.Limit) func(http.RoundTripper) http.RoundTripper {
 	}
 }
 
+// hiddenLimits are the limits of the upstreams.
+var hiddenLimits = []struct {
+	name  string
+	limit func() hidden
+	ours  weir.Limit // a limit that keeps within it
+}{
+	{"token bucket 100/s, burst 100", func() hidden { return &bucket{perSecond: 100, burst: 100} },
+		weir.TokenBucket{Rate: weir.PerSecond(98), Burst: 1}},
+	{"fixed window 100 per 1s", func() hidden { return &window{limit: 100, length: time.Second, shift: 371 * time.Millisecond} },
+		weir.TokenBucket{Rate: weir.PerSecond(98), Burst: 1}},
+	{"fixed window 600 per 10s", func() hidden { return &window{limit: 600, length: 10 * time.Second} },
+		weir.TokenBucket{Rate: weir.Rate{N: 588, Per: 10 * time.Second}, Burst: 1}},
+}
+
 // TestHiddenLimits: a Transport uses at least 95 % of a limit that it knows by the fields of the
 // server or by Pace, and fewer than 1 request of 1000 is refused: of token buckets and fixed windows,
-// for 1 and 50 goroutines. With -compare, what is reached with neither, and by go-retryablehttp, is
-// printed too.
+// for 1 and 50 goroutines. With -compare, what go-retryablehttp reaches is printed too.
 func TestHiddenLimits(t *testing.T) {
-	limits := []struct {
-		name  string
-		limit func() hidden
-	}{
-		{"token bucket 100/s, burst 100", func() hidden { return &bucket{perSecond: 100, burst: 100} }},
-		{"fixed window 100 per 1s", func() hidden { return &window{limit: 100, length: time.Second, shift: 371 * time.Millisecond} }},
-		{"fixed window 600 per 10s", func() hidden { return &window{limit: 600, length: 10 * time.Second} }},
-	}
-	ours := []weir.Limit{
-		weir.TokenBucket{Rate: weir.PerSecond(98), Burst: 1},
-		weir.TokenBucket{Rate: weir.PerSecond(98), Burst: 1},
-		weir.TokenBucket{Rate: weir.Rate{N: 588, Per: 10 * time.Second}, Burst: 1},
-	}
 	var table strings.Builder
-	for i, l := range limits {
+	for _, l := range hiddenLimits {
 		for _, goroutines := range []int{1, 50} {
 			for _, c := range []struct {
 				name   string
@@ -120,11 +131,9 @@ func TestHiddenLimits(t *testing.T) {
 				tells  fields
 				holds  bool
 			}{
-				{"Transport", plain, allFields, true},
-				{"Transport with Pace", paced(ours[i]), noFields, true},
-				{"Transport with Pace", paced(ours[i]), allFields, true},
-				{"Transport", plain, retryAfter, false},
-				{"Transport", plain, noFields, false},
+				{"Transport", plain(1), allFields, true},
+				{"Transport with Pace", paced(l.ours), noFields, true},
+				{"Transport with Pace", paced(l.ours), allFields, true},
 				{"go-retryablehttp", retryable, allFields, false},
 				{"go-retryablehttp", retryable, noFields, false},
 			} {
@@ -132,13 +141,61 @@ func TestHiddenLimits(t *testing.T) {
 					continue
 				}
 				u := &upstream{limit: l.limit(), tells: c.tells}
-				r := measure(t, u, goroutines, c.client)
+				_, r := measure(t, u, 1, goroutines, 0, *virtual, c.client)
 				name := fmt.Sprintf("%-29s  %2d goroutines  %-19s  %-11s", l.name, goroutines, c.name, c.tells)
 				fmt.Fprintf(&table, "%s  %v\n", name, r)
 				if c.holds && (r.goodput < 0.95 || r.refused > 0.001) {
 					t.Errorf("%s  %v", name, r)
 				}
 			}
+		}
+	}
+	t.Logf("\n%s", table.String())
+}
+
+// TestLearnedLimits: a Transport that knows a limit by refusals alone uses at least 75 % of it after
+// two minutes, and fewer than 4 requests of 1000 are refused. Pauses are drawn at random, so these
+// bounds are wide: with -compare, more is printed.
+func TestLearnedLimits(t *testing.T) {
+	var table strings.Builder
+	for _, l := range hiddenLimits {
+		for _, c := range []struct {
+			clients, goroutines int
+			tells               fields
+			holds               bool
+		}{
+			{1, 1, noFields, true},
+			{1, 50, noFields, true},
+			{4, 12, noFields, false},
+			{1, 1, retryAfter, false},
+			{1, 50, retryAfter, false},
+			{4, 12, retryAfter, false},
+		} {
+			if !c.holds && !*compare {
+				continue
+			}
+			u := &upstream{limit: l.limit(), tells: c.tells}
+			first, r := measure(t, u, c.clients, c.goroutines, learning, max(*virtual, learning), plain(1))
+			name := fmt.Sprintf("%-29s  %d clients, %2d goroutines  %-11s", l.name, c.clients, c.goroutines, c.tells)
+			fmt.Fprintf(&table, "%s  first %v\n%s  then  %v\n", name, first, name, r)
+			if c.holds && (r.goodput < 0.75 || r.refused > 0.004) {
+				t.Errorf("%s  %v", name, r)
+			}
+		}
+	}
+	t.Logf("\n%s", table.String())
+}
+
+// TestSharedFields: four clients with Processes(4), which know a limit by the fields of the server
+// alone, use at least 90 % of it, and fewer than 1 request of 1000 is refused.
+func TestSharedFields(t *testing.T) {
+	var table strings.Builder
+	for _, l := range hiddenLimits {
+		u := &upstream{limit: l.limit(), tells: allFields}
+		_, r := measure(t, u, 4, 12, 0, *virtual, plain(4))
+		fmt.Fprintf(&table, "%-29s  %v\n", l.name, r)
+		if r.goodput < 0.9 || r.refused > 0.001 {
+			t.Errorf("%s  %v", l.name, r)
 		}
 	}
 	t.Logf("\n%s", table.String())

@@ -20,8 +20,8 @@ type Options struct {
 	Stdout io.Writer // default: os.Stdout
 	Stderr io.Writer // default: os.Stderr
 
-	// Log is told when lines begin to be lost, at most once a minute, and when lines are written again.
-	// Default: nobody is told.
+	// Log gets a message when lines begin to be lost, at most once a minute, and when lines are written
+	// again; default: none
 	Log *slog.Logger
 }
 
@@ -125,7 +125,7 @@ func (l *Log) Write(e *Entry) {
 // many because they could not be written.
 func (l *Log) Lost() (dropped, failed uint64) { return l.lost.dropped.Load(), l.lost.failed.Load() }
 
-var errStands = errors.New("a write does not end: the disk, or the reader of a pipe, stands still")
+var errStands = errors.New("a write does not end: the disk, or the reader of a pipe, is stuck")
 
 // Reopen opens the file again, after it was moved. On an error, the log continues with the old file.
 // It waits two seconds for a write that does not end.

@@ -44,6 +44,7 @@ type Snapshot struct {
 	File   *policyfile.File
 	Engine *policy.Engine
 	Stores map[string]weir.Store // by name
+	Direct map[string]weir.Store // the same without failover, for clients that decide themselves
 
 	customers *customers
 }
@@ -109,13 +110,13 @@ func New(ctx context.Context, file *policyfile.File, o Options) (*Policy, error)
 		return nil, fmt.Errorf("%s: %w", file.Path, err)
 	}
 	p.stores.use(open)
-	first := &Snapshot{File: file, Stores: given(open)}
-	if first.customers, err = newCustomers(ctx, file, o.Log, &p.customerCounts, nil); err != nil {
+	first := &Snapshot{File: file, Stores: given(open), Direct: direct(open)}
+	if first.customers, err = newCustomers(ctx, file, open, o.Log, &p.customerCounts, nil); err != nil {
 		p.stores.close()
 		return nil, fmt.Errorf("%s: %w", file.Path, err)
 	}
-	p.hook = newWebhook(o.Log, p.webhookURL, cmp.Or(o.backoff, webhookBackoff))
-	if first.Engine, err = policy.New(file.Policy, policy.Options{Stores: first.Stores, Customers: first.customers, Warn: p.hook.warn}); err != nil {
+	p.hook = newWebhook(o.Log, p.webhookURL, p.webhookSecret, cmp.Or(o.backoff, webhookBackoff))
+	if first.Engine, err = policy.New(file.Policy, policy.Options{Stores: first.Stores, Customers: first.customers, Values: file.Values, Warn: p.hook.warn}); err != nil {
 		p.hook.close()
 		first.customers.close(nil)
 		p.stores.close()
@@ -135,6 +136,15 @@ func (p *Policy) Now() *Snapshot { return p.current.Load() }
 
 // webhookURL returns where warnings of limits are sent; empty for nowhere.
 func (p *Policy) webhookURL() string { return p.File().Policy.Warnings.Webhook }
+
+// webhookSecret returns the file that calls of the webhook are signed with; empty for none.
+func (p *Policy) webhookSecret() string {
+	file := p.File()
+	if file.Policy.Warnings.SecretFile == "" {
+		return ""
+	}
+	return file.Beside(file.Policy.Warnings.SecretFile)
+}
 
 // File returns the file of the active policy.
 func (p *Policy) File() *policyfile.File { return p.Now().File }
@@ -179,7 +189,7 @@ func (p *Policy) update(ctx context.Context, file *policyfile.File) (err error) 
 	if err != nil {
 		return fmt.Errorf("%s: %w", file.Path, err)
 	}
-	next := &Snapshot{File: file, Stores: given(open)}
+	next := &Snapshot{File: file, Stores: given(open), Direct: direct(open)}
 	var changes []Change
 	defer func() {
 		if err != nil {
@@ -190,7 +200,7 @@ func (p *Policy) update(ctx context.Context, file *policyfile.File) (err error) 
 			next.customers.close(old.customers)
 		}
 	}()
-	if next.customers, err = newCustomers(ctx, file, p.log, &p.customerCounts, old.customers); err != nil {
+	if next.customers, err = newCustomers(ctx, file, open, p.log, &p.customerCounts, old.customers); err != nil {
 		return fmt.Errorf("%s: %w", file.Path, err)
 	}
 	for _, part := range p.parts {

@@ -16,7 +16,7 @@ import (
 // part is a Part that records its calls, and can be made to fail.
 type part struct {
 	name  string
-	told  *[]string
+	calls *[]string
 	fails error
 }
 
@@ -32,7 +32,7 @@ type partChange struct {
 	file *policyfile.File
 }
 
-func (c partChange) note(what string) { *c.told = append(*c.told, c.name+" "+what) }
+func (c partChange) note(what string) { *c.calls = append(*c.calls, c.name+" "+what) }
 
 func (c partChange) Commit(next *Snapshot) {
 	if next.File != c.file || next.Engine == nil {
@@ -72,8 +72,8 @@ func TestUpdateIsAllOrNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	var told []string
-	first, second := &part{name: "first", told: &told}, &part{name: "second", told: &told}
+	var calls []string
+	first, second := &part{name: "first", calls: &calls}, &part{name: "second", calls: &calls}
 	for _, part := range []*part{first, second} {
 		if err := p.Join(t.Context(), part); err != nil {
 			t.Fatal(err)
@@ -81,10 +81,10 @@ func TestUpdateIsAllOrNothing(t *testing.T) {
 	}
 	steps := func(want ...string) {
 		t.Helper()
-		if !slices.Equal(told, want) {
-			t.Errorf("%q, want %q", told, want)
+		if !slices.Equal(calls, want) {
+			t.Errorf("%q, want %q", calls, want)
 		}
-		told = nil
+		calls = nil
 	}
 	steps("first commits", "second commits")
 	remaining := func(want int64) {
@@ -133,11 +133,11 @@ func TestJoinThatFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	var told []string
-	if err := p.Join(t.Context(), &part{name: "x", told: &told, fails: errors.New("no")}); err == nil {
+	var calls []string
+	if err := p.Join(t.Context(), &part{name: "x", calls: &calls, fails: errors.New("no")}); err == nil {
 		t.Error("it joined")
 	}
-	if err := p.Update(t.Context(), parse(t, "routes: []\n")); err != nil || told != nil {
-		t.Errorf("%v, %q", err, told)
+	if err := p.Update(t.Context(), parse(t, "routes: []\n")); err != nil || calls != nil {
+		t.Errorf("%v, %q", err, calls)
 	}
 }

@@ -18,10 +18,9 @@ const hashSecret = "an installation's secret of 32 bytes"
 // keyed is a policy with two API keys, and what the server logs of them.
 type keyed struct {
 	*customers
-	t    *testing.T
-	dir  string
-	file *policyfile.File
-	log  strings.Builder
+	t   *testing.T
+	dir string
+	log strings.Builder
 }
 
 func newKeyed(t *testing.T) *keyed {
@@ -52,7 +51,7 @@ func (k *keyed) reload() {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	if k.customers, err = newCustomers(context.Background(), file, slog.New(slog.NewTextHandler(&k.log, nil)), new(customerCounts), k.customers); err != nil {
+	if k.customers, err = newCustomers(context.Background(), file, nil, slog.New(slog.NewTextHandler(&k.log, nil)), new(customerCounts), k.customers); err != nil {
 		k.t.Fatal(err)
 	}
 }
@@ -62,7 +61,7 @@ func (k *keyed) knows(what, want string) {
 	k.t.Helper()
 	got := ""
 	for _, key := range []string{"a", "b", "c"} {
-		if _, ok := k.APIKey(key); ok {
+		if _, ok, _ := k.APIKey(context.Background(), key); ok {
 			got += key
 		}
 	}

@@ -67,7 +67,7 @@ func (o *outageLog) tell(shard string, from, to failover.State, cause error) {
 			return
 		}
 		stats := o.stats()
-		o.log.Info("store shard is back, or its keys are with another", "store", o.store, "shard", shard, "after", after,
+		o.log.Info("store shard is back, or another shard has its keys", "store", o.store, "shard", shard, "after", after,
 			"down", len(stats.Down), "shards", stats.Shards)
 	}
 }

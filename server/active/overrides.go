@@ -54,7 +54,7 @@ func decodeState(data []byte) (s stateFile, err error) {
 		return s, err
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return s, errors.New("there is more behind the JSON")
+		return s, errors.New("there is text after the JSON")
 	}
 	if s.Version != stateVersion {
 		return s, fmt.Errorf("it has version %d, and this weir reads version %d", s.Version, stateVersion)

@@ -54,6 +54,21 @@ type roomStore struct {
 	product.RoomKeeper
 }
 
+// listedStore and listedRoomStore also list the keys of limits.
+type (
+	listedStore struct {
+		*failover.Store
+		policy.StateLister
+	}
+	listedRoomStore struct {
+		roomStore
+		policy.StateLister
+	}
+)
+
+// The rules of listen.rls divide by the nodes of the stores that they are given, by this method.
+var _ interface{ Nodes() int } = roomStore{}
+
 func newStores(log *slog.Logger, grace time.Duration) *storeSet {
 	return &storeSet{log: log, grace: grace, id: rand.Text(), open: map[string]*store{}, leaving: map[*store]*time.Timer{}}
 }
@@ -63,7 +78,7 @@ func newStores(log *slog.Logger, grace time.Duration) *storeSet {
 const settling = time.Second
 
 // next opens the stores of a policy: those that have not changed are taken over. It changes
-// nothing: use does. A store that cannot be reached is no error, but told; one that cannot even be
+// nothing: use does. A store that cannot be reached is no error, and is logged; one that cannot even be
 // tried is.
 func (s *storeSet) next(ctx context.Context, p policy.Policy) (map[string]*store, error) {
 	s.mu.Lock()
@@ -170,7 +185,7 @@ func (s *storeSet) await(ctx context.Context, fresh []*store) {
 	defer cancel()
 	for _, o := range fresh {
 		if err := o.store.Ready(ctx); err != nil {
-			s.log.Warn("store cannot be reached: limits begin without it, and it is tried again and again", "store", o.def.Name,
+			s.log.Warn("store cannot be reached: its limits use their fallback until it is connected", "store", o.def.Name,
 				"on_failure", onFailure(o.def.OnFailure).String(), "error", err)
 			since := time.Now()
 			o.tasks.Go(func() { s.awaitLate(o, since) })
@@ -191,7 +206,7 @@ func (s *storeSet) awaitLate(o *store, since time.Time) {
 }
 
 // use puts opened stores in force. Those that were and are not any more are closed when requests
-// under way have had their time.
+// in flight have had their time.
 func (s *storeSet) use(next map[string]*store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,7 +258,7 @@ func (s *storeSet) close() {
 
 func (s *storeSet) closed(o *store) {
 	if err := o.close(); err != nil {
-		s.log.Warn("store not closed in good order", "store", o.def.Name, "error", err)
+		s.log.Warn("closing the store failed", "store", o.def.Name, "error", err)
 	}
 }
 
@@ -265,9 +280,28 @@ func (o *store) close() error {
 func given(open map[string]*store) map[string]weir.Store {
 	all := map[string]weir.Store{}
 	for name, o := range open {
-		all[name] = o.fail
-		if rooms, ok := o.store.(product.RoomKeeper); ok {
+		rooms, keepsRooms := o.store.(product.RoomKeeper)
+		lister, lists := o.store.(policy.StateLister)
+		switch {
+		case keepsRooms && lists:
+			all[name] = listedRoomStore{roomStore{o.fail, rooms}, lister}
+		case keepsRooms:
 			all[name] = roomStore{o.fail, rooms}
+		case lists:
+			all[name] = listedStore{o.fail, lister}
+		default:
+			all[name] = o.fail
+		}
+	}
+	return all
+}
+
+// direct are the same stores without failover: for callers that have a fallback of their own.
+func direct(open map[string]*store) map[string]weir.Store {
+	all := map[string]weir.Store{}
+	for name, o := range open {
+		if all[name] = o.store; o.lease != nil {
+			all[name] = o.lease
 		}
 	}
 	return all
@@ -284,6 +318,8 @@ type Store struct {
 	// zero for never
 	ClockSteps uint64
 	SteppedAt  time.Time
+
+	Inexact uint64 // reservations that were too many to be given back exactly
 }
 
 // Unavailable returns how many of the store's shards are not used.
@@ -319,6 +355,9 @@ func (p *Policy) StoreStats() (all []Store) {
 		}
 		if c, ok := o.store.(product.Clocked); ok {
 			one.ClockSteps, one.SteppedAt = c.ClockSteps()
+		}
+		if r, ok := o.store.(product.Remembering); ok {
+			one.Inexact = r.Inexact()
 		}
 		all = append(all, one)
 	}

@@ -3,6 +3,8 @@ package active
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/policyfile"
 )
 
 const (
@@ -27,6 +30,7 @@ const (
 type webhook struct {
 	log     *slog.Logger
 	url     func() string // of the active policy; empty for none
+	secret  func() string // the file that calls are signed with; empty: they are not signed
 	queue   chan policy.Warning
 	client  *http.Client
 	backoff time.Duration
@@ -38,8 +42,8 @@ type webhook struct {
 }
 
 // newWebhook starts a webhook.
-func newWebhook(log *slog.Logger, url func() string, backoff time.Duration) *webhook {
-	h := &webhook{log: log, url: url, queue: make(chan policy.Warning, webhookQueue), backoff: backoff, client: &http.Client{
+func newWebhook(log *slog.Logger, url, secret func() string, backoff time.Duration) *webhook {
+	h := &webhook{log: log, url: url, secret: secret, queue: make(chan policy.Warning, webhookQueue), backoff: backoff, client: &http.Client{
 		Timeout:       webhookTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -123,6 +127,13 @@ func (h *webhook) post(body []byte) error {
 		return fmt.Errorf("the URL is not valid")
 	}
 	r.Header.Set("Content-Type", "application/json")
+	if file := h.secret(); file != "" {
+		secret, err := policyfile.ReadHashSecret(file)
+		if err != nil {
+			return err // a call is never sent unsigned
+		}
+		r.Header.Set("Weir-Signature", signature(secret, time.Now().Unix(), body))
+	}
 	resp, err := h.client.Do(r)
 	if err != nil {
 		return fmt.Errorf("it does not respond")
@@ -133,6 +144,14 @@ func (h *webhook) post(body []byte) error {
 		return fmt.Errorf("it responded with status %d", resp.StatusCode)
 	}
 	return nil
+}
+
+// signature signs a call and its time, so that a call that was recorded can be told from a new one.
+func signature(secret []byte, now int64, body []byte) string {
+	h := hmac.New(sha256.New, secret)
+	fmt.Fprintf(h, "%d.", now)
+	h.Write(body)
+	return fmt.Sprintf("t=%d,v1=%x", now, h.Sum(nil))
 }
 
 // Webhook counts the warnings that were delivered, not delivered after all retries, and dropped because

@@ -1,11 +1,17 @@
 package active
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +21,11 @@ import (
 // TestWebhook: each key has one warning in a window, with bounded retries. What cannot be delivered is
 // given up, and never holds a request up.
 func TestWebhook(t *testing.T) {
+	const signed = "0123456789abcdef0123456789abcdef"
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte(signed+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	got := make(chan map[string]any, 100)
 	calls := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -27,11 +38,17 @@ func TestWebhook(t *testing.T) {
 		if err != nil || json.Unmarshal(text, &one) != nil || r.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s, %v", text, err)
 		}
+		stamp, sum, _ := strings.Cut(strings.TrimPrefix(r.Header.Get("Weir-Signature"), "t="), ",v1=")
+		h := hmac.New(sha256.New, []byte(signed))
+		h.Write([]byte(stamp + "." + string(text)))
+		if stamp == "" || sum != hex.EncodeToString(h.Sum(nil)) {
+			t.Errorf("the signature is %q", r.Header.Get("Weir-Signature"))
+		}
 		got <- one
 	}))
 	defer server.Close()
 	p, err := New(t.Context(), parse(t, `
-warnings: { webhook: "`+server.URL+`" }
+warnings: { webhook: "`+server.URL+`", secret_file: "`+secret+`" }
 limits: { monthly: { key: header.x-team, on_missing: deny, warn_at: 80%, fixed_window: { limit: 10, align: month } } }
 routes: [{ match: /, limits: [monthly] }]
 `), Options{Log: slog.New(slog.DiscardHandler), backoff: time.Microsecond})
@@ -58,7 +75,7 @@ routes: [{ match: /, limits: [monthly] }]
 		<-r.Context().Done()
 	}))
 	defer hangs.Close()
-	down := newWebhook(slog.New(slog.DiscardHandler), func() string { return hangs.URL }, time.Microsecond)
+	down := newWebhook(slog.New(slog.DiscardHandler), func() string { return hangs.URL }, func() string { return "" }, time.Microsecond)
 	for range 3000 { // more than wait
 		down.warn(policy.Warning{Limit: "monthly"})
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirflow/weir/server/active"
 	"github.com/weirflow/weir/server/face"
+	"github.com/weirflow/weir/server/policymetrics"
 )
 
 // An Admin answers /healthz, /readyz and /metrics, and the API below /v1/. Everything else is 404.
@@ -26,7 +27,7 @@ type Admin struct {
 	mux      *http.ServeMux
 	ready    func() bool
 	registry *prometheus.Registry
-	guard    *guard
+	access   *access
 	secrets  atomic.Pointer[secrets]
 }
 
@@ -49,12 +50,12 @@ func open(ctx context.Context, h face.Host) (face.Face, error) {
 // newAdmin returns the admin pages for an address as the policy writes it. A store that is
 // unavailable makes the server no less ready: limits go on without it, as the policy says.
 func newAdmin(ctx context.Context, h face.Host, address string) (*Admin, error) {
-	a := &Admin{policy: h.Policy, log: h.Log, mux: http.NewServeMux(), ready: h.Ready, registry: h.Metrics, guard: newGuard(address, !isLoopback(address))}
+	a := &Admin{policy: h.Policy, log: h.Log, mux: http.NewServeMux(), ready: h.Ready, registry: h.Metrics, access: newAccess(address)}
 	if err := h.Policy.Join(ctx, a); err != nil {
 		return nil, err
 	}
 	for _, c := range []prometheus.Collector{
-		policyMetrics{h.Policy}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		policymetrics.Collector{Policy: h.Policy}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		if err := a.registry.Register(c); err != nil {
 			return nil, err
@@ -91,9 +92,9 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/healthz":
 	case "/readyz":
-		p = a.guard.foreign(r)
+		p = a.access.foreign(r)
 	default:
-		p = a.guard.refuse(r)
+		p = a.access.refuse(r)
 	}
 	if p != nil {
 		p.write(w)

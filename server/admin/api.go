@@ -17,6 +17,7 @@ import (
 	"github.com/weirflow/weir/internal/duration"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/active"
+	"github.com/weirflow/weir/server/guard"
 	"github.com/weirflow/weir/server/policyfile"
 )
 
@@ -32,7 +33,7 @@ type api struct {
 type call func(w http.ResponseWriter, r *http.Request) error
 
 const (
-	// bytes: one more than a policy file may have, which is told as it is of a file
+	// bytes: one more than a policy file may have, so that the error is that of a file
 	maxPolicy  = 1<<20 + 1
 	maxRequest = 64 << 10
 )
@@ -173,7 +174,7 @@ func (p *api) put(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if !typed(r, "application/yaml", "application/json") {
+	if !guard.IsTyped(r, "application/yaml", "application/json") {
 		return &problem{Status: http.StatusUnsupportedMediaType, Detail: "a policy is sent as Content-Type: application/yaml, or application/json"}
 	}
 	match := r.Header.Get("If-Match")
@@ -183,8 +184,7 @@ func (p *api) put(w http.ResponseWriter, r *http.Request) error {
 		}
 		return nil
 	}
-	bounded(w, r, maxPolicy)
-	data, err := io.ReadAll(r.Body)
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPolicy))
 	if err != nil {
 		return bodyError(err)
 	}
@@ -233,7 +233,7 @@ func (p *api) reload(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if !typed(r, "application/json") {
+	if !guard.IsTyped(r, "application/json") {
 		return &problem{Status: http.StatusUnsupportedMediaType, Detail: "send Content-Type: application/json, also without a body"}
 	}
 	if dry {
@@ -367,17 +367,16 @@ func notKept(err error) error {
 
 // read reads a request's JSON, all of which has to be known.
 func read(w http.ResponseWriter, r *http.Request, into any) error {
-	if !typed(r, "application/json") {
+	if !guard.IsTyped(r, "application/json") {
 		return &problem{Status: http.StatusUnsupportedMediaType, Detail: "send JSON, as Content-Type: application/json"}
 	}
-	bounded(w, r, maxRequest)
-	d := json.NewDecoder(r.Body)
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
 		return bodyError(err)
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return bodyError(errors.New("there is more behind the JSON"))
+		return bodyError(errors.New("there is text after the JSON"))
 	}
 	return nil
 }

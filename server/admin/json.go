@@ -71,11 +71,11 @@ type override struct {
 func planOf(p active.Plan) plan {
 	out := plan{Changes: []change{}, Warnings: problemsOf(p.Warnings)}
 	for _, c := range p.Changes {
-		told := change{What: c.What, Name: c.Name, How: c.How, Counts: c.Counts, Why: c.Why, Text: c.String()}
+		shown := change{What: c.What, Name: c.Name, How: c.How, Counts: c.Counts, Why: c.Why, Text: c.String()}
 		for _, f := range c.Fields {
-			told.Fields = append(told.Fields, field(f))
+			shown.Fields = append(shown.Fields, field(f))
 		}
-		out.Changes = append(out.Changes, told)
+		out.Changes = append(out.Changes, shown)
 	}
 	return out
 }

@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"strings"
 
 	"github.com/weirflow/weir/internal/regular"
 	"github.com/weirflow/weir/server/active"
+	"github.com/weirflow/weir/server/guard"
 	"github.com/weirflow/weir/server/policyfile"
 )
 
@@ -30,7 +30,7 @@ const (
 // Check returns what in a valid policy the admin address cannot serve.
 func Check(file *policyfile.File) (wrong []policyfile.Problem) {
 	a := file.Policy.Admin
-	if listen := file.Policy.Listen.Admin; !isLoopback(listen) && (a.TokenFile == "" || a.Cert == "") {
+	if listen := file.Policy.Listen.Admin; !guard.IsLoopback(listen) && (a.TokenFile == "" || a.Cert == "") {
 		wrong = append(wrong, file.Wrong(fmt.Sprintf("listen.admin: %s is not a loopback address: others could change the server", listen),
 			"set admin.token_file and admin.tls, or listen on 127.0.0.1 or [::1]", "listen", "admin"))
 	}
@@ -44,15 +44,6 @@ func Check(file *policyfile.File) (wrong []policyfile.Problem) {
 		wrong = append(wrong, file.Wrong(fmt.Sprintf("admin.tls: %v", err), "name PEM files beside the policy file that belong together", "admin", "tls"))
 	}
 	return wrong
-}
-
-func isLoopback(hostPort string) bool {
-	host, _, err := net.SplitHostPort(hostPort)
-	if err != nil {
-		return false
-	}
-	addr, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && addr.IsLoopback()
 }
 
 // Prepare reads the token and the certificate of the next policy.
@@ -80,7 +71,7 @@ type secretsChange struct {
 // Commit puts them in force.
 func (c *secretsChange) Commit(*active.Snapshot) {
 	c.admin.secrets.Store(c.secrets)
-	c.admin.guard.setToken(c.secrets.token)
+	c.admin.access.setToken(c.secrets.token)
 }
 
 // Discard has nothing to give back.

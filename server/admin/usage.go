@@ -21,12 +21,14 @@ type usage struct {
 	ResetAt   string   `json:"reset_at,omitempty"`
 	// when a request is admitted again; without it, one is now
 	NextAt string `json:"next_at,omitempty"`
-	Shadow bool   `json:"shadow,omitempty"`
-	Error  string `json:"error,omitempty"` // of a store that did not respond
+	// the limit does not apply to the plan: what is used is counted, and nothing remains
+	Unlimited bool   `json:"unlimited,omitempty"`
+	Shadow    bool   `json:"shadow,omitempty"`
+	Error     string `json:"error,omitempty"` // of a store that did not respond
 }
 
 func usageOf(u policy.Usage, now time.Time) usage {
-	out := usage{Limit: u.Limit, Key: u.Key, Plan: u.Plan, Allowed: u.Of, Used: u.Used, Remaining: u.Left, Shadow: u.Shadow}
+	out := usage{Limit: u.Limit, Key: u.Key, Plan: u.Plan, Allowed: u.Of, Used: u.Used, Remaining: u.Left, Unlimited: u.Unlimited, Shadow: u.Shadow}
 	if u.Problem != nil {
 		out.Error = u.Problem.Error()
 	}
@@ -62,40 +64,55 @@ func (p *api) usage(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// exportUsage writes what all keys have used of the quotas in memory, as lines of JSON or as CSV.
+// exportUsage writes what all keys have used of the quotas, in memory and in stores, as lines of JSON or as
+// CSV. What cannot be listed has a line with an error.
 func (p *api) exportUsage(w http.ResponseWriter, r *http.Request) error {
 	now := time.Now()
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
+	var write func(usage) error
+	flush := func() {}
 	switch r.URL.Query().Get("format") {
 	case "", "jsonl":
 		h.Set("Content-Type", "application/jsonl")
 		out := json.NewEncoder(w)
-		for u := range p.policy.Engine().Usages() {
-			if out.Encode(usageOf(u, now)) != nil {
-				return nil // the client has left
-			}
-		}
+		write = func(u usage) error { return out.Encode(u) }
 	case "csv":
 		h.Set("Content-Type", "text/csv; charset=utf-8")
 		out := csv.NewWriter(w)
-		_ = out.Write([]string{"limit", "key", "allowed", "used", "remaining", "reset_at"})
-		for u := range p.policy.Engine().Usages() {
-			of := usageOf(u, now)
-			// as JSON, no key begins like a formula of a spreadsheet
-			key, err := json.Marshal(of.Key)
-			if err != nil {
-				return err
-			}
-			count := func(n int64) string { return strconv.FormatInt(n, 10) }
-			if out.Write([]string{of.Limit, string(key), count(of.Allowed), count(of.Used), count(of.Remaining), of.ResetAt}) != nil {
-				return nil
-			}
-		}
-		out.Flush()
+		_ = out.Write([]string{"limit", "key", "allowed", "used", "remaining", "reset_at", "error"})
+		write = func(u usage) error { return out.Write(csvLine(u)) }
+		flush = out.Flush
 	default:
 		return &problem{Status: http.StatusBadRequest, Detail: "format is jsonl or csv"}
 	}
+	defer flush()
+	e := p.policy.Engine()
+	for u := range e.Usages() {
+		if write(usageOf(u, now)) != nil {
+			return nil // the client has left
+		}
+	}
+	// an error is that of a client that has left: what stores do not list is in the lines
+	_ = e.StoredUsages(r.Context(), func(u policy.Usage) error { return write(usageOf(u, time.Now())) })
 	return nil
+}
+
+// csvLine returns the fields of a usage. As JSON, no key begins like a formula of a spreadsheet.
+func csvLine(u usage) []string {
+	count := func(n int64, known bool) string {
+		if !known || u.Error != "" {
+			return ""
+		}
+		return strconv.FormatInt(n, 10)
+	}
+	key := ""
+	if u.Key != nil || u.Error == "" {
+		text, err := json.Marshal(u.Key)
+		if err == nil {
+			key = string(text)
+		}
+	}
+	return []string{u.Limit, key, count(u.Allowed, !u.Unlimited), count(u.Used, true), count(u.Remaining, !u.Unlimited), u.ResetAt, u.Error}
 }

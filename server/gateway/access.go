@@ -21,7 +21,8 @@ func (g *Gateway) Refused(r *http.Request, status int) {
 	if log == nil {
 		return
 	}
-	rec := newRecord(nil, r, g.state.Load().client(r))
+	client, _ := g.state.Load().client(r)
+	rec := newRecord(nil, r, client)
 	rec.entry.Status = status
 	if r.Method != http.MethodHead {
 		rec.entry.Bytes = int64(len(http.StatusText(status)) + len("\n"))

@@ -138,9 +138,9 @@ routes:
 		_, err := io.Copy(io.Discard, r.Body)
 		whole <- err == nil
 	}))
-	post := func(path string, n int, told bool) int {
+	post := func(path string, n int, hasLength bool) int {
 		var body io.Reader = strings.NewReader(strings.Repeat("x", n))
-		if !told {
+		if !hasLength {
 			body = io.MultiReader(body)
 		}
 		resp, err := srv.Client().Post(srv.URL+path, "text/plain", body)
@@ -159,15 +159,15 @@ routes:
 		t.Error("it reached the upstream")
 	}
 	for _, c := range []struct {
-		path string
-		n    int
-		told bool
-		want int
+		path      string
+		n         int
+		hasLength bool
+		want      int
 	}{
 		{"/ten", 10, true, 200}, {"/ten", 10, false, 200}, {"/ten", 1, true, 429}, // the two that fit are charged, and no other
 		{"/any", 1000, true, 200}, {"/any", 1000, false, 200}, {"/", 4, false, 200}, {"/", 5, true, 413},
 	} {
-		if got := post(c.path, c.n, c.told); got != c.want {
+		if got := post(c.path, c.n, c.hasLength); got != c.want {
 			t.Errorf("%+v: %d", c, got)
 		}
 	}

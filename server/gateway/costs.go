@@ -24,21 +24,39 @@ func (l *responseWriter) settle() {
 	if l.meter == nil {
 		return
 	}
-	l.meter.End(policy.Ending{Complete: l.whole && !l.own, Failed: l.noResponse || l.notSent || l.unsent, Trailer: l.Header()})
-}
-
-// readBody reads the body of a request that its limits need, unless the request will be refused for its
-// credentials. free must be called once the request has ended.
-func (g *Gateway) readBody(r *http.Request, s *state, m *policy.Match) (free func(), err error) {
-	if !m.ReadsBody(r) || !s.engine.Identify(r.Context(), m) {
-		return func() {}, nil
+	if l.upgraded != nil {
+		l.meter.Passed(l.upgraded.bytes.Load())
 	}
-	defer listen.BoundSilence(r.Context())()
-	return m.ReadBody(r, g.upstreams.Memory())
+	// An upgraded connection has no end of its own: what passed is what it cost.
+	l.meter.End(policy.Ending{Complete: l.whole && !l.own || l.upgraded != nil, Failed: l.noResponse || l.notSent || l.unsent, Trailer: l.Header()})
 }
 
-// refuseUnread responds to a request whose body was needed for its limits, and could not be read.
-func (g *Gateway) refuseUnread(w http.ResponseWriter, r *http.Request, err error) {
+// decide decides about a request. Before that, it reads the body if limits need it, unless the request
+// is refused without: for its credentials, or by a limit that does not depend on the body. free must be
+// called once the request has ended.
+func (g *Gateway) decide(r *http.Request, s *state, m *policy.Match, v *policy.Verdict, client string) (free func(), err error) {
+	free = func() {}
+	if m.ReadsBody(r) && s.engine.Identify(r.Context(), m) {
+		var refused bool
+		if *v, refused = s.engine.RefuseUnread(m); refused {
+			return free, nil
+		}
+		if free, err = g.readBody(r, m, client); err != nil {
+			return free, err
+		}
+	}
+	*v = s.engine.DecideMatch(r.Context(), m)
+	return free, nil
+}
+
+// readBody reads the body of a request.
+func (g *Gateway) readBody(r *http.Request, m *policy.Match, client string) (free func(), err error) {
+	defer listen.BoundSilence(r.Context())()
+	return m.ReadBody(r, g.bodies.Of(client, g.upstreams.Memory()))
+}
+
+// failUnread responds to a request whose body was needed for its limits, and could not be read.
+func (g *Gateway) failUnread(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, policy.ErrBodyMemory) {
 		g.counts.exhausted.Add(1)
 		w.Header().Set("Connection", "close")

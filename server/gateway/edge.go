@@ -266,8 +266,11 @@ func (e *edge) Leave(replaced bool) {
 // Draining returns how many connections of clients are open.
 func (e *edge) Draining() int { return e.port.Counts().Open }
 
-// Shutdown lets requests in flight end.
-func (e *edge) Shutdown(ctx context.Context) error { return e.server.Shutdown(ctx) }
+// Shutdown lets requests in flight end. Clients that stall in the middle of a body do not hold it up.
+func (e *edge) Shutdown(ctx context.Context) error {
+	e.port.Drain()
+	return e.server.Shutdown(ctx)
+}
 
 // Close ends the gateway at once.
 func (e *edge) Close() error {

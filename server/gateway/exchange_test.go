@@ -3,7 +3,6 @@ package gateway_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,37 +10,17 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/weirflow/weir/internal/rawserver"
 	"github.com/weirflow/weir/server/gateway"
 )
 
 // rawUpstream is a server that handles each connection as the test says.
 func rawUpstream(t testing.TB, talk func(net.Conn, *bufio.Reader)) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(func() { cancel(); l.Close(); wg.Wait() })
-	wg.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() {
-				defer conn.Close()
-				defer context.AfterFunc(ctx, func() { conn.Close() })()
-				talk(conn, bufio.NewReader(conn))
-			})
-		}
-	})
-	return "http://" + l.Addr().String()
+	return "http://" + rawserver.Start(t, talk)
 }
 
 // says returns a handler that reads a request, writes a text, and closes the connection.

@@ -30,8 +30,9 @@ import (
 type Gateway struct {
 	log       *slog.Logger
 	upstreams *upstream.Set
-	answers   *staleResponses // the last good ones, for refusals and failures
-	errorLog  *weir.Limiter   // an upstream that is down must not fill the log
+	bodies    policy.BodyShares // of the upstreams' memory, for bodies that limits read
+	answers   *staleResponses   // the last good ones, for refusals and failures
+	errorLog  *weir.Limiter     // an upstream that is down must not fill the log
 	counts    counts
 	leaving   atomic.Bool
 	accessLog atomic.Pointer[accesslog.Log] // nil for none
@@ -81,6 +82,8 @@ type Counts struct {
 	AliasesDropped, AliasesRefused uint64
 
 	UnknownCustomer uint64 // refused with 401: without valid credentials
+	// refused with 503: whether the API key is valid could not be found out
+	UnverifiedCustomer uint64
 
 	Ambiguous uint64 // refused: upstreams may read the path as one of a route that protects more
 
@@ -92,7 +95,7 @@ type Counts struct {
 type counts struct {
 	allowed, delayed, limited tally.Counter // the frequent ones
 
-	noRoute, invalid, canceled, upstreamFailed, queueFull, stale, waiting, exhausted, aliasesDropped, aliasesRefused, ambiguous, tooLarge, badBody, unknownCustomer atomic.Uint64
+	noRoute, invalid, canceled, upstreamFailed, queueFull, stale, waiting, exhausted, aliasesDropped, aliasesRefused, ambiguous, tooLarge, badBody, unknownCustomer, unverifiedCustomer atomic.Uint64
 }
 
 // New returns a gateway that serves the active policy, and every one that becomes active later.
@@ -174,7 +177,7 @@ func (g *Gateway) Counts() Counts {
 		Invalid: c.invalid.Load(), Canceled: c.canceled.Load(), UpstreamFailed: c.upstreamFailed.Load(),
 		QueueFull: c.queueFull.Load(), Stale: c.stale.Load(), Waiting: c.waiting.Load(),
 		Exhausted: c.exhausted.Load(), AliasesDropped: c.aliasesDropped.Load(), AliasesRefused: c.aliasesRefused.Load(), Ambiguous: c.ambiguous.Load(), TooLarge: c.tooLarge.Load(), BadBody: c.badBody.Load(),
-		UnknownCustomer: c.unknownCustomer.Load(),
+		UnknownCustomer: c.unknownCustomer.Load(), UnverifiedCustomer: c.unverifiedCustomer.Load(),
 	}
 }
 
@@ -183,7 +186,7 @@ func (g *Gateway) Counts() Counts {
 func (g *Gateway) compile(next *active.Snapshot, old *state) *state {
 	file := next.File
 	s := &state{file: file, engine: next.Engine, tells: limitHeaders(&file.Policy), asksHop: file.Policy.AsksHop(),
-		fields: newFieldRules(&file.Policy), unidentified: refusal.Unidentified()}
+		fields: newFieldRules(&file.Policy), unidentified: refusal.Unidentified(file.Policy.Plans.Bearer())}
 	for i := range file.Policy.Routes {
 		c := g.newRoute(file, &file.Policy.Routes[i], old)
 		if file.Policy.Routes[i].UpstreamPath != "" {
@@ -207,10 +210,17 @@ func limitHeaders(p *policy.Policy) func(http.Header, []policy.Evaluated) {
 	return tells
 }
 
+// exchange is the decision about a request, and its response, in one allocation.
+type exchange struct {
+	verdict   policy.Verdict
+	response  responseWriter
+	evaluated [1]policy.Evaluated // room for the one limit that most routes have
+}
+
 // ServeHTTP decides about a request, and forwards, queues or refuses it.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := g.state.Load()
-	client := s.client(r)
+	client, clientKey := s.client(r)
 	mayAlias := s.distrust(r)
 	var rec *record
 	if log := g.accessLog.Load(); log != nil {
@@ -227,7 +237,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Host:   r.Host,
 		Path:   r.URL.EscapedPath(),
 		Query:  r.URL.RawQuery,
-		Client: policy.ClientKey(client),
+		Client: clientKey,
 		Header: r.Header,
 		Length: r.ContentLength,
 		Addr:   client,
@@ -257,14 +267,15 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	free, err := g.readBody(r, s, &m)
+	x := &exchange{}
+	v := &x.verdict
+	free, err := g.decide(r, s, &m, v, clientKey)
 	if err != nil {
 		rec.decided(policy.Invalid.String(), "", 0)
-		g.refuseUnread(w, r, err)
+		g.failUnread(w, r, err)
 		return
 	}
 	defer free()
-	v := s.engine.DecideMatch(r.Context(), &m)
 	rec.decided(v.Outcome.String(), v.Limit, v.Delay)
 	w, r = s.onItsWay(w, r, v.Route)
 	switch v.Outcome {
@@ -283,29 +294,33 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.closeIfLeaving(w.Header())
 		s.unidentified.WriteUnidentified(w, r)
 		return
+	case policy.UnverifiedCustomer:
+		g.counts.unverifiedCustomer.Add(1)
+		g.closeIfLeaving(w.Header())
+		refusal.WriteUnverified(w, r)
+		return
 	case policy.Deny:
 		g.logEvents(v.Events())
-		g.refuse(w, r, s, &v, v.Decision)
+		g.refuse(w, r, s, v, v.Decision)
 		return
 	case policy.Left:
-		g.leave(w, r, s, &v, v.Err)
+		g.leave(w, r, s, v, v.Err)
 		return
 	case policy.Delay:
 		g.logEvents(v.Events())
 		g.counts.delayed.Add(1)
-		if !g.wait(w, r, s, &v, request.Client) {
+		if !g.wait(w, r, s, v, request.Client) {
 			return
 		}
 	default:
 		g.logEvents(v.Events())
 	}
-	if !g.enter(w, r, s, &v, request.Client) {
+	if !g.enter(w, r, s, v, request.Client) {
 		return
 	}
 	to := &s.routes[v.Route]
-	answering := &responseWriter{ResponseWriter: w, gateway: g, tells: s.tells, verdict: &v, meter: meterOf(&v, r), fail: func(w http.ResponseWriter, f failure) {
-		g.answerFailed(w, r, to, f)
-	}}
+	answering := &x.response
+	*answering = responseWriter{ResponseWriter: w, gateway: g, tells: s.tells, verdict: v, meter: meterOf(v, r), route: to, request: r}
 	defer func() {
 		answering.drain(r)
 		answering.settle()
@@ -314,7 +329,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if v.Outcome != policy.Delay {
 		g.counts.allowed.Add(1)
 	}
-	s.tells(w.Header(), v.Evaluated())
+	s.tells(w.Header(), v.AppendEvaluated(x.evaluated[:0]))
 	s.boundBody(w, r, v.Route)
 	if own := s.routes[v.Route].respond; own != nil {
 		own.write(answering, r)
@@ -323,9 +338,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	rec.passed(s.file.Policy.Routes[v.Route].Upstream)
 	if to.hold > 0 {
-		g.passHeld(answering, r, to.forward, &v, to.hold)
+		g.passHeld(answering, r, to.forward, v, to.hold)
 	} else {
-		g.pass(answering, r, to.forward, &v)
+		g.pass(answering, r, to.forward, v)
 	}
 	answering.complete = true
 }

@@ -59,10 +59,10 @@ func (g *Gateway) newRefusal(file *policyfile.File, route *policy.Route, r polic
 // enter takes the places of the concurrency limits of a route. It reports false if the request was
 // refused.
 func (g *Gateway) enter(w http.ResponseWriter, r *http.Request, s *state, v *policy.Verdict, client string) bool {
-	told := len(v.Events())
+	logged := len(v.Events())
 	err := g.enterQueued(r, s, v, client)
-	if events := v.Events(); len(events) > told {
-		g.logEvents(events[told:])
+	if events := v.Events(); len(events) > logged {
+		g.logEvents(events[logged:])
 	}
 	if err != nil {
 		g.leave(w, r, s, v, err)

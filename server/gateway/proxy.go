@@ -103,7 +103,8 @@ func (p *forwarder) serve(w *responseWriter, r *http.Request) {
 
 // direct forwards a plain request without httputil.ReverseProxy.
 func (p *forwarder) direct(to upstream.Direct, w *responseWriter, r *http.Request) {
-	answered, err := to.Pass(w, r, forwarded(r, p.trusted))
+	var room [4]plain.Field
+	answered, err := to.Pass(w, r, forwarded(room[:0], r, p.trusted))
 	switch {
 	case err == nil:
 	case answered:
@@ -182,8 +183,8 @@ func forward(p *httputil.ProxyRequest, trusted []netip.Prefix) {
 	}
 }
 
-// forwarded returns the fields that forward sets, in place of the client's.
-func forwarded(r *http.Request, trusted []netip.Prefix) []plain.Field {
+// forwarded appends the fields that forward sets, in place of the client's.
+func forwarded(fields []plain.Field, r *http.Request, trusted []netip.Prefix) []plain.Field {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		host = ""
@@ -192,7 +193,7 @@ func forwarded(r *http.Request, trusted []netip.Prefix) []plain.Field {
 	if r.TLS != nil {
 		proto = "https"
 	}
-	fields := []plain.Field{{Name: "X-Forwarded-For", Value: host}, {Name: "X-Forwarded-Host", Value: r.Host}, {Name: "X-Forwarded-Proto", Value: proto}, {Name: "Forwarded"}}
+	fields = append(fields, plain.Field{Name: "X-Forwarded-For", Value: host}, plain.Field{Name: "X-Forwarded-Host", Value: r.Host}, plain.Field{Name: "X-Forwarded-Proto", Value: proto}, plain.Field{Name: "Forwarded"})
 	if !weirhttp.Trusted(r, trusted) {
 		return fields
 	}
@@ -253,11 +254,14 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, name string, err 
 	if passing {
 		l.overloaded, l.notSent, l.noResponse = byUpstream, !byUpstream, true
 	}
-	if passing && l.fail != nil {
+	switch {
+	case passing && l.fail != nil:
 		l.fail(w, f)
-		return
+	case passing && l.route != nil:
+		g.answerFailed(w, l.request, l.route, f)
+	default:
+		answer(w, f.status, f.text)
 	}
-	answer(w, f.status, f.text)
 }
 
 // failureOf counts and logs the error of a request that reached no upstream or got no response, and
@@ -332,8 +336,8 @@ func (g *Gateway) sendFallback(w http.ResponseWriter, r *http.Request, f *fallba
 		g.counts.stale.Add(1)
 		return true
 	}
-	// the body has been read
-	if f.other == nil || why == "failed" && r.Body != nil && r.Body != http.NoBody {
+	// A body has been read. ContentLength tells, as net/http sets a Body over HTTP/2 for every request.
+	if f.other == nil || why == "failed" && r.ContentLength != 0 {
 		return false
 	}
 	retryAfter := w.Header()["Retry-After"]
@@ -346,6 +350,7 @@ func (g *Gateway) sendFallback(w http.ResponseWriter, r *http.Request, f *fallba
 	}}
 	if l, ok := w.(*responseWriter); ok {
 		last.ResponseWriter, last.tells, last.verdict = l.ResponseWriter, l.tells, l.verdict
+		last.cleared = l.cleared
 	} else {
 		last.ResponseWriter = w
 	}

@@ -2,11 +2,13 @@ package gateway_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -107,13 +109,28 @@ routes: [{ match: /, upstream: up, limits: [per-ip] }]
 	}
 }
 
-func TestUpstreamDown(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+// TestFullAddressOfClients: client.ip/128 tells the IPv6 clients of one /64 apart, which client.ip does not.
+func TestFullAddressOfClients(t *testing.T) {
+	for part, second := range map[string]int{"client.ip": 429, "client.ip/128": 200} {
+		_, behind, _ := start(t, `
+trusted_proxies: [127.0.0.0/8]
+limits: { per-ip: { key: `+part+`, token_bucket: { rate: 1/h, burst: 1 } } }
+upstreams: { up: { url: "URL" } }
+routes: [{ match: /, upstream: up, limits: [per-ip] }]
+`, echo)
+		for i, c := range []struct {
+			from string
+			want int
+		}{{"2001:db8::1", 200}, {"2001:db8::2", second}, {"2001:DB8:0::1", 429}, {"2001:db8:0:1::1", 200}} {
+			if resp, _ := get(t, behind.URL, "X-Forwarded-For", c.from); resp.StatusCode != c.want {
+				t.Errorf("%s: request %d, from %s: %d, want %d", part, i, c.from, resp.StatusCode, c.want)
+			}
+		}
 	}
-	dead := "http://" + l.Addr().String()
-	l.Close()
+}
+
+func TestUpstreamDown(t *testing.T) {
+	const dead = "http://127.0.0.1:1"
 	g, front, log := start(t, strings.ReplaceAll(flashSale, "URL", dead), echo)
 	for range 30 {
 		if resp, body := get(t, front.URL+"/free/", "X-Secret", "s3cret"); resp.StatusCode != 502 || !strings.Contains(body, "cannot be reached") {
@@ -147,6 +164,51 @@ func TestInformationalResponses(t *testing.T) {
 	}
 }
 
+// upgrade returns a connection to /free/ws after its upgrade.
+func upgrade(t *testing.T, front *httptest.Server) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	conn, err := net.Dial("tcp", front.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	conn.SetDeadline(time.Now().Add(time.Minute))
+	io.WriteString(conn, "GET /free/ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	r := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil || resp.StatusCode != 101 {
+		t.Fatal(resp, err)
+	}
+	return conn, r
+}
+
+// TestSilentWebSocketEnds: an upgraded connection that is silent in both directions is closed at both
+// ends after `timeouts.upgraded`.
+func TestSilentWebSocketEnds(t *testing.T) {
+	ended := make(chan error, 1)
+	policy := strings.Replace(flashSale, `shop: { url: "URL" }`, `shop: { url: "URL", timeouts: { upgraded: 20ms } }`, 1)
+	_, front, _ := start(t, policy, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, rw, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		_, err = io.Copy(io.Discard, rw)
+		ended <- err
+	}))
+	_, r := upgrade(t, front)
+	if _, err := r.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the client's side is open: %v", err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Error("the upstream's side is open")
+	}
+}
+
 // TestWebSocket: an upgraded connection works in both directions.
 func TestWebSocket(t *testing.T) {
 	_, front, _ := start(t, flashSale, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -162,18 +224,7 @@ func TestWebSocket(t *testing.T) {
 		rw.WriteString("you said " + line)
 		rw.Flush()
 	}))
-	conn, err := net.Dial("tcp", front.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(time.Minute))
-	io.WriteString(conn, "GET /free/ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-	r := bufio.NewReader(conn)
-	resp, err := http.ReadResponse(r, nil)
-	if err != nil || resp.StatusCode != 101 {
-		t.Fatal(resp, err)
-	}
+	conn, r := upgrade(t, front)
 	io.WriteString(conn, "hello\n")
 	if line, _ := r.ReadString('\n'); line != "you said hello\n" {
 		t.Errorf("%q", line)

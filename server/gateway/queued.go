@@ -61,8 +61,8 @@ func (g *Gateway) wait(w http.ResponseWriter, r *http.Request, s *state, v *poli
 // queued.
 func (g *Gateway) enterQueued(r *http.Request, s *state, v *policy.Verdict, client string) error {
 	var place policy.QueuePlace
-	ctx, stop := r.Context(), func() {}
-	defer func() { stop(); place.Leave() }()
+	ctx, stop, end := r.Context(), func() {}, func() {}
+	defer func() { end(); stop(); place.Leave() }()
 	return v.EnterQueued(ctx, func() (context.Context, error) {
 		if place.Taken() {
 			return ctx, nil
@@ -72,6 +72,7 @@ func (g *Gateway) enterQueued(r *http.Request, s *state, v *policy.Verdict, clie
 			return ctx, full
 		}
 		ctx, stop = whileThere(ctx)
+		ctx, end = s.routes[v.Route].queued.Within(ctx)
 		return ctx, nil
 	})
 }

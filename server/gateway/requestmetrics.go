@@ -51,6 +51,7 @@ func (m requestMetrics) Collect(ch chan<- prometheus.Metric) {
 	for outcome, v := range map[string]uint64{
 		"allowed": n.Allowed, "delayed": n.Delayed, "limited": n.Limited, "no_route": n.NoRoute, "invalid": n.Invalid, "canceled": n.Canceled,
 		"waiting": n.Waiting, "too_large": n.TooLarge, "bad_body": n.BadBody, "ambiguous": n.Ambiguous, "unknown_customer": n.UnknownCustomer,
+		"unverified_customer": n.UnverifiedCustomer,
 	} {
 		counter(gatewayRequests, v, outcome)
 	}

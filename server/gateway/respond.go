@@ -66,9 +66,9 @@ func (c *response) write(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// client is the address of the client of a request.
-func (s *state) client(r *http.Request) netip.Addr {
-	return weirhttp.ClientIPFrom(r, s.file.Policy.TrustedProxies, s.fields.clientIn)
+// client is the address of the client of a request, and the key that limits have for it.
+func (s *state) client(r *http.Request) (client netip.Addr, key string) {
+	return weirhttp.ClientKeyFrom(r, s.file.Policy.TrustedProxies, s.fields.clientIn)
 }
 
 // onItsWay changes a request, and what its response is written to, as the route says: the path that

@@ -6,23 +6,30 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync/atomic"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/policy"
 )
 
-// responseWriter writes the response of an upstream. httputil.ReverseProxy clears all header fields
-// after an informational response like 100 or 103: the fields about limits would be missing from
-// the final one, so responseWriter sets them again.
+// responseWriter writes the response of an upstream. httputil.ReverseProxy and plain.Client clear all
+// header fields after an informational response like 103: the fields about limits would be missing
+// from the final one, so responseWriter sets them again.
 type responseWriter struct {
 	http.ResponseWriter
 	gateway *Gateway
 	tells   func(http.Header, []policy.Evaluated)
 	verdict *policy.Verdict
-	fail    func(http.ResponseWriter, failure) // responds in place of an upstream that failed
-	meter   *policy.Meter                      // reads what the request has cost; nil for none
-	upload  *upload                            // the request's body; nil for none, and over HTTP/2
-	cleared bool
+	// These say how to respond in place of an upstream that failed: as a route says, or by a
+	// function. Without either, the response is the gateway's own.
+	route   *route
+	request *http.Request // as the client has sent it
+	fail    func(http.ResponseWriter, failure)
+	meter   *policy.Meter // reads what the request has cost; nil for none
+	upload  *upload       // the request's body; nil for none, and over HTTP/2
+	cleared bool          // the header was cleared after an informational response
+	// the connection of an upgraded request whose cost is read; nil for none
+	upgraded *countedConn
 
 	overloaded bool // the upstream did not respond, or said that it is overloaded
 	notSent    bool // this process lacked what it takes to send the request
@@ -102,15 +109,29 @@ func (l *responseWriter) Unwrap() http.ResponseWriter { return l.ResponseWriter 
 // sent: httputil.ReverseProxy would lose them.
 func (l *responseWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(l.ResponseWriter).Hijack()
-	if err != nil || rw.Reader.Buffered() == 0 {
+	if err != nil {
 		return conn, rw, err
 	}
+	if rw.Reader.Buffered() > 0 {
+		if conn, err = readAhead(conn, rw); err != nil {
+			return nil, nil, err
+		}
+	}
+	if l.meter != nil {
+		l.upgraded = &countedConn{Conn: conn}
+		conn = l.upgraded
+	}
+	return conn, rw, nil
+}
+
+// readAhead returns a connection whose first bytes are those that were already read from it.
+func readAhead(conn net.Conn, rw *bufio.ReadWriter) (net.Conn, error) {
 	ahead := make([]byte, rw.Reader.Buffered())
 	if _, err := io.ReadFull(rw.Reader, ahead); err != nil {
 		conn.Close()
-		return nil, nil, err
+		return nil, err
 	}
-	return &eager{Conn: conn, ahead: ahead}, rw, nil
+	return &eager{Conn: conn, ahead: ahead}, nil
 }
 
 // eager is a connection with bytes that were already read from it.
@@ -131,6 +152,34 @@ func (e *eager) Read(p []byte) (int, error) {
 // CloseWrite closes the sending side.
 func (e *eager) CloseWrite() error {
 	if half, ok := e.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// countedConn counts the bytes of both directions.
+type countedConn struct {
+	net.Conn
+	bytes atomic.Int64
+}
+
+func (c *countedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.bytes.Add(int64(n))
+	return n, err
+}
+
+// Write counts first: the client has the bytes before Write returns, and the request may end meanwhile.
+func (c *countedConn) Write(p []byte) (int, error) {
+	c.bytes.Add(int64(len(p)))
+	n, err := c.Conn.Write(p)
+	c.bytes.Add(int64(n - len(p)))
+	return n, err
+}
+
+// CloseWrite closes the sending side.
+func (c *countedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
 	return errors.ErrUnsupported

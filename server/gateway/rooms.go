@@ -75,7 +75,7 @@ func (d *waitingRoom) secrets(g *Gateway, def policy.WaitingRoom, file *policyfi
 	if def.SecretFile == "" {
 		if first {
 			d.made = room.NewSecrets()
-			g.log.Warn("waiting room without a secret_file: its tickets end with this process, and are good at this gateway only", "room", def.Name)
+			g.log.Warn("waiting room without a secret_file: its tickets are valid at this gateway alone, and until this process ends", "room", def.Name)
 		}
 		return d.made, nil
 	}

@@ -78,7 +78,8 @@ func TestUpgrade(t *testing.T) {
 		t.Errorf("%q %v", rest, err)
 	}
 	until(t, func() bool { resp, _ := get(t, s.URL); return resp.StatusCode == 200 })
-	if got := g.Upstreams()[0].Targets[0]; got.Failures != 0 || got.InFlight != 0 {
+	until(t, func() bool { return g.Upstreams()[0].Targets[0].InFlight == 0 })
+	if got := g.Upstreams()[0].Targets[0]; got.Failures != 0 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -97,6 +98,59 @@ func TestUpgradeEnds(t *testing.T) {
 	}
 	conn.Close()
 	until(t, func() bool { resp, _ := get(t, s.URL); return resp.StatusCode == 200 })
+}
+
+// TestUpgradeCosts: a WebSocket costs the bytes of both directions after the handshake, also those sent
+// ahead, however it ends.
+func TestUpgradeCosts(t *testing.T) {
+	for _, end := range []string{"client leaves", "both end"} {
+		g, s := front(t, `
+limits:
+  bytes: { token_bucket: { rate: 1/d, burst: 10000 }, cost: { before: 500, after: bytes } }
+  tokens: { token_bucket: { rate: 1/d, burst: 10000 }, cost: { before: 500, after: openai } }
+upstreams: { up: { url: "URL" } }
+routes: [{ match: /, upstream: up, limits: [bytes, tokens] }]
+`, echoing(t))
+		conn, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conn.SetDeadline(time.Now().Add(30 * time.Second))
+		io.WriteString(conn, "GET /ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nahead\n")
+		in := bufio.NewReader(conn)
+		if resp, err := http.ReadResponse(in, nil); err != nil || resp.StatusCode != 101 {
+			t.Fatal(resp, err)
+		}
+		want := uint64(len("ahead\nwelcome\nyou said ahead\n"))
+		for _, line := range []string{"welcome\n", "you said ahead\n"} {
+			if got, err := in.ReadString('\n'); got != line {
+				t.Fatalf("%q %v", got, err)
+			}
+		}
+		long := strings.Repeat("x", 2000) + "\n"
+		io.WriteString(conn, long)
+		if got, err := in.ReadString('\n'); got != "you said "+long {
+			t.Fatalf("%q %v", got, err)
+		}
+		want += uint64(2*len(long) + len("you said "))
+		if end == "both end" {
+			conn.(*net.TCPConn).CloseWrite()
+			io.ReadAll(in)
+			want += uint64(len("goodbye\n"))
+		} else {
+			conn.(*net.TCPConn).SetLinger(0) // nobody can say goodbye to this client
+			conn.Close()
+		}
+		until(t, func() bool { return g.Engine().Counts()[1].Actual > 0 })
+		c, unread := g.Engine().Counts()[0], g.Engine().Counts()[1]
+		if left := c.Actual - want; end == "both end" && left != 0 || left != 0 && left != uint64(len("goodbye\n")) || c.Unknown != 0 {
+			t.Errorf("%s: %+v, want %d", end, c, want)
+		}
+		if unread.Actual != 500 || unread.Unknown != 1 {
+			t.Errorf("%s: tokens: %+v", end, unread)
+		}
+	}
 }
 
 // TestNoUpgradeToHTTP: inside such a connection, requests would bypass the limits.

@@ -9,79 +9,129 @@ import (
 	"os"
 	"sync"
 	"time"
-
-	"github.com/weirflow/weir/policy"
 )
 
 // A pacedBody is a request body with a minimum rate: waiting for it may take BodyTimeout, plus the
 // time that the received bytes take at MinBodyRate. Only time spent in Read counts: otherwise the
-// upstream is slow, not the client.
+// upstream is slow, not the client. While the port drains, it is drainTimeout in place of BodyTimeout.
 type pacedBody struct {
 	io.ReadCloser
+	port    *Port
 	conn    *Conn // nil for HTTP/2
 	control *http.ResponseController
-	bounds  *policy.Bounds
 	lines   bool // it is HTTP/1
-	waited  time.Duration
-	n       int64
-	silence bool // the time that is left never exceeds BodyTimeout
 
-	mu  sync.Mutex
-	err error // the error of a Read, if the client caused it
+	mu       sync.Mutex
+	timeout  time.Duration // BodyTimeout, or less while the port drains
+	waited   time.Duration // time spent in Read, since the body began or the port drains
+	n        int64         // bytes received in that time
+	began    time.Time     // of the Read in progress; zero for none
+	until    time.Time     // the deadline of the last Read
+	timer    *time.Timer   // ends a Read of HTTP/2 at its deadline; nil before the first
+	silence  bool          // the time that is left never exceeds BodyTimeout
+	draining bool          // the time that is left never exceeds the timeout
+	complete bool          // Read has returned an error, or Close was called: net/http may wait for the client to leave
+	err      error         // the error of a Read, if the client caused it
 	// the handler has returned: net/http uses the connection, though a transport may still hold the
 	// body
 	ended bool
 }
 
 // newPacedBody bounds a body from now on, including what net/http reads of it after the handler.
-func newPacedBody(w http.ResponseWriter, r *http.Request, b *policy.Bounds) *pacedBody {
+func (p *Port) newPacedBody(w http.ResponseWriter, r *http.Request) *pacedBody {
 	conn, _ := r.Context().Value(connKey{}).(*Conn)
 	if r.ProtoMajor != 1 {
 		conn = nil // of HTTP/2, other streams go on
 	}
-	p := &pacedBody{ReadCloser: r.Body, conn: conn, control: http.NewResponseController(w), bounds: b, lines: r.ProtoMajor == 1}
-	p.deadline(time.Now().Add(b.BodyTimeout))
-	return p
+	b := &pacedBody{
+		ReadCloser: r.Body, port: p, conn: conn, control: http.NewResponseController(w), lines: r.ProtoMajor == 1,
+		timeout: p.bounds.BodyTimeout,
+	}
+	b.boundRest()
+	if p.incoming.add(b) {
+		b.drain()
+	}
+	return b
 }
 
 // Read reads the body.
 func (p *pacedBody) Read(b []byte) (int, error) {
-	began := time.Now()
-	left := p.bounds.BodyTimeout + p.earned() - p.waited
-	if excess := left - p.bounds.BodyTimeout; p.silence && excess > 0 {
-		p.waited, left = p.waited+excess, p.bounds.BodyTimeout
-	}
-	until := began.Add(left)
-	p.deadline(until)
+	p.begin()
 	n, err := p.ReadCloser.Read(b)
+	if err = p.received(n, err); err != nil {
+		p.port.incoming.remove(p)
+	}
+	return n, err
+}
+
+// begin sets the deadline of a Read.
+func (p *pacedBody) begin() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	left := p.timeout + p.earned() - p.waited
+	if excess := left - p.timeout; (p.silence || p.draining) && excess > 0 {
+		p.waited, left = p.waited+excess, p.timeout
+	}
+	p.began = time.Now()
+	p.bound(p.began.Add(left))
+}
+
+// bound sets the deadline of the Read in progress. The mutex is held. A deadline of HTTP/2 would also
+// end the body between two reads, while the upstream is slow: a timer, which sees whether there is a
+// Read, stands in for it.
+func (p *pacedBody) bound(until time.Time) {
+	p.until = until
+	switch left := time.Until(until); {
+	case p.lines:
+		p.setDeadline(until)
+	case p.timer == nil:
+		p.timer = time.AfterFunc(left, p.expire)
+	default:
+		p.timer.Reset(left)
+	}
+}
+
+// expire ends a Read of HTTP/2 whose deadline is over.
+func (p *pacedBody) expire() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := time.Now(); !p.began.IsZero() && !now.Before(p.until) {
+		p.setDeadline(now.Add(-time.Second))
+	}
+}
+
+// received notes what a Read has returned, and returns its error.
+func (p *pacedBody) received(n int, err error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
 	p.n += int64(n)
-	p.waited += time.Since(began)
+	p.waited += now.Sub(p.began)
+	p.began = time.Time{}
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	p.complete = err != nil
 	switch {
 	case err == nil:
-	case errors.Is(err, os.ErrDeadlineExceeded), !hasLeft(err) && !time.Now().Before(until): // net/http hides what ended a trailer
+	case errors.Is(err, os.ErrDeadlineExceeded), !hasLeft(err) && !now.Before(p.until): // net/http hides what ended a trailer
 		err = ErrBodySlow
-		p.failed(err)
+		p.err = err
 		if p.conn != nil {
 			p.conn.slow.Store(true)
 		}
 	case p.lines && !hasLeft(err):
-		p.failed(ErrUnclear) // found by the guard or by net/http
-	default:
-		p.deadline(time.Time{}) // net/http continues to read, to notice that the client disconnects
+		p.err = ErrUnclear // found by the guard or by net/http
+	case p.lines:
+		p.setDeadline(time.Time{}) // net/http continues to read, to notice that the client disconnects
 	}
-	return n, err
+	return err
 }
 
 // hasLeft reports whether an error means the end of a body, or that the client disconnected.
 func hasLeft(err error) bool {
 	var lost net.Error
 	return err == io.EOF || err == io.ErrUnexpectedEOF || errors.As(err, &lost)
-}
-
-func (p *pacedBody) failed(err error) {
-	p.mu.Lock()
-	p.err = err
-	p.mu.Unlock()
 }
 
 type bodyKey struct{}
@@ -94,8 +144,14 @@ func BoundSilence(ctx context.Context) (end func()) {
 	if !ok {
 		return func() {}
 	}
-	p.silence = true
-	return func() { p.silence = false }
+	p.boundSilence(true)
+	return func() { p.boundSilence(false) }
+}
+
+func (p *pacedBody) boundSilence(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.silence = on
 }
 
 // BodyError returns what was wrong with the body of a request so far: nil, ErrBodySlow or
@@ -112,21 +168,39 @@ func BodyError(ctx context.Context) error {
 
 // earned is how long the received bytes may have taken.
 func (p *pacedBody) earned() time.Duration {
-	seconds := p.n / p.bounds.MinBodyRate
+	rate := p.port.bounds.MinBodyRate
+	seconds := p.n / rate
 	if seconds > 1<<20 { // avoids an overflow
 		return 1 << 20 * time.Second
 	}
-	return time.Duration(seconds)*time.Second + time.Duration(p.n%p.bounds.MinBodyRate)*time.Second/time.Duration(p.bounds.MinBodyRate)
+	return time.Duration(seconds)*time.Second + time.Duration(p.n%rate)*time.Second/time.Duration(rate)
 }
 
 // Close ends the body. net/http may read the rest, with a deadline of its own.
 func (p *pacedBody) Close() error {
-	p.deadline(time.Now().Add(p.bounds.BodyTimeout))
+	p.boundRest()
 	err := p.ReadCloser.Close()
-	if err == nil {
-		p.deadline(time.Time{})
-	}
+	p.closed(err)
+	p.port.incoming.remove(p)
 	return err
+}
+
+// boundRest bounds what net/http reads of the body while no Read is in progress.
+func (p *pacedBody) boundRest() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lines {
+		p.setDeadline(time.Now().Add(p.timeout))
+	}
+}
+
+func (p *pacedBody) closed(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.complete = true
+	if p.lines && err == nil {
+		p.setDeadline(time.Time{})
+	}
 }
 
 // end returns the connection to net/http. The deadline stays for the rest of the body that net/http
@@ -134,13 +208,28 @@ func (p *pacedBody) Close() error {
 func (p *pacedBody) end() {
 	p.mu.Lock()
 	p.ended = true
+	unread := p.lines && !p.complete
 	p.mu.Unlock()
+	p.port.incoming.remove(p)
+	if unread && p.conn != nil {
+		p.conn.restUnread.Store(true)
+		if p.port.incoming.add(p.conn) {
+			p.conn.drain()
+		}
+	}
 }
 
-// deadline fails on a connection that is not net/http's, as in tests; it has no bound then.
-func (p *pacedBody) deadline(t time.Time) {
+// release leaves the connection to another protocol.
+func (p *pacedBody) release() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.ended, p.complete = true, true
+	p.mu.Unlock()
+	p.port.incoming.remove(p)
+}
+
+// setDeadline fails on a connection that is not net/http's, as in tests; it has no bound then. The
+// mutex is held.
+func (p *pacedBody) setDeadline(t time.Time) {
 	if !p.ended {
 		_ = p.control.SetReadDeadline(t)
 	}

@@ -49,6 +49,19 @@ func (c *Certificates) Replace(next *Certificates) { c.current.Store(next.curren
 // Expiries returns when the certificates expire, in the order of the policy.
 func (c *Certificates) Expiries() []Expiry { return c.current.Load().expiry }
 
+// Config returns a configuration whose handshakes use the newest certificates, for a server that does
+// not accept from a Listener. protocols are those that it speaks.
+func (c *Certificates) Config(protocols ...string) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: protocols,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			config := c.config().Clone()
+			config.NextProtos = protocols
+			return config, nil
+		},
+	}
+}
+
 func (c *Certificates) config() *tls.Config { return c.current.Load().config }
 
 func load(t *policy.TLS, path func(name string) string) (*certificates, error) {

@@ -24,6 +24,7 @@ type Conn struct {
 	foreign      atomic.Bool  // a caller has set another one
 	stuck        atomic.Bool  // a write has failed
 	slow         atomic.Bool  // a body came too slowly
+	restUnread   atomic.Bool  // a handler has returned before the body of its request was read
 
 	mu          sync.Mutex
 	closed      bool
@@ -107,24 +108,30 @@ func (c *Conn) SetDeadline(t time.Time) error {
 // CloseWrite closes the sending side.
 func (c *Conn) CloseWrite() error { return endWrites(c.Conn) }
 
-// Close closes the connection and releases its place. What could not be written in time is dropped:
-// the system would keep it for a client that reads nothing, without a place.
+// Close releases the connection's place and closes it, in this order: a client that sees the end of
+// its connection can take the place with a new one. What could not be written in time is dropped: the
+// system would keep it for a client that reads nothing, without a place.
 func (c *Conn) Close() error {
+	c.leave()
 	if tcp, ok := c.Conn.(*net.TCPConn); ok && c.stuck.Load() {
 		_ = tcp.SetLinger(0) // it fails only where the socket is closed already
 	}
-	err := c.Conn.Close()
+	return c.Conn.Close()
+}
+
+// leave releases the connection's place, and its client's.
+func (c *Conn) leave() {
+	c.endRest()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return err
+		return
 	}
 	c.closed = true
 	c.listener.port.places.leave()
 	if c.leaveClient != nil {
 		c.leaveClient()
 	}
-	return err
 }
 
 // of makes Close release the client's place, or releases it now if the connection is closed

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/weirflow/weir/policy"
 )
@@ -45,8 +46,18 @@ var ErrBodySlow = errors.New("listen: the body came too slowly")
 func (p *Port) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.count(r)
+		if c, ok := r.Context().Value(connKey{}).(*Conn); ok && c.endRest() {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a closed connection is noticed elsewhere
+		}
 		if state, ok := r.Context().Value(tlsKey{}).(*tls.ConnectionState); ok {
 			r.TLS = state
+		}
+		var body *pacedBody
+		if r.Body != nil && r.ContentLength != 0 { // first: net/http also reads the bodies of requests that are refused here
+			body = p.newPacedBody(w, r)
+			defer body.end()
+			r = r.WithContext(context.WithValue(r.Context(), bodyKey{}, body))
+			r.Body = body
 		}
 		if status := p.check(r); status != 0 {
 			refuse(w, status)
@@ -69,14 +80,8 @@ func (p *Port) Handler(next http.Handler) http.Handler {
 		}
 		if r.Header["Upgrade"] != nil || r.Header["Http2-Settings"] != nil {
 			if onlyWebSocket(r); r.Header["Upgrade"] != nil {
-				w = &upgradable{w}
+				w = &upgradable{ResponseWriter: w, body: body}
 			}
-		}
-		if r.Body != nil && r.ContentLength != 0 {
-			body := newPacedBody(w, r, &p.bounds)
-			defer body.end()
-			r = r.WithContext(context.WithValue(r.Context(), bodyKey{}, body))
-			r.Body = body
 		}
 		if r.ProtoMajor == 2 {
 			s := newStream(w, p.bounds.WriteTimeout)

@@ -34,6 +34,8 @@ type Port struct {
 	counts counts
 	spare  descriptors.Reserve
 
+	incoming incoming
+
 	refused func(*http.Request, int) // nil for nobody
 }
 

@@ -281,7 +281,7 @@ func TestFastBody(t *testing.T) {
 	if got := ask(s.dial(t), "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"); got != "200 3<nil>" && got != "200 3 <nil>" {
 		t.Error(got)
 	}
-	p := &pacedBody{bounds: &policy.Bounds{MinBodyRate: 500}, n: 1250}
+	p := &pacedBody{port: NewPort(policy.Bounds{MinBodyRate: 500}, nil), n: 1250}
 	if d := p.earned(); d != 2500*time.Millisecond {
 		t.Errorf("1250 bytes at 500 a second may take %v", d)
 	}

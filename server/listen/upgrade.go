@@ -17,13 +17,19 @@ func onlyWebSocket(r *http.Request) {
 }
 
 // upgradable is the response to a request for an upgrade.
-type upgradable struct{ http.ResponseWriter }
+type upgradable struct {
+	http.ResponseWriter
+	body *pacedBody // nil for none
+}
 
 // Hijack takes the connection over, and tells the guard, which checks nothing from then on.
 func (u *upgradable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(u.ResponseWriter).Hijack()
 	if err != nil {
 		return conn, rw, err
+	}
+	if u.body != nil {
+		u.body.release()
 	}
 	switch c := conn.(type) {
 	case *guard:

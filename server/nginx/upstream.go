@@ -278,7 +278,7 @@ func (c *converter) settings(scheme, protocol string, l level) (text string) {
 		times = append(times, "connect: "+t)
 	}
 	if t, ok := parseTime(l.timeouts.read); ok {
-		times = append(times, "response: "+t, "idle: "+t)
+		times = append(times, "response: "+t, "idle: "+t, "upgraded: "+t)
 	}
 	if len(times) > 0 {
 		text += ", timeouts: { " + strings.Join(times, ", ") + " }"

@@ -92,10 +92,11 @@ func (c *converter) writeListen(w *writer) {
 
 func (c *converter) writeLimit(w *writer, l *limit) {
 	w.from(fmt.Sprintf("  %s:", quote(l.name)), l.zone.d.Position)
-	if len(l.key.parts) == 1 {
-		w.line("    key: %s", quote(l.key.parts[0]))
+	parts := c.fullAddresses(l.key.parts)
+	if len(parts) == 1 {
+		w.line("    key: %s", quote(parts[0]))
 	} else {
-		w.line("    key: [%s]", quotes(l.key.parts))
+		w.line("    key: [%s]", quotes(parts))
 	}
 	if len(l.key.exempt) > 0 {
 		w.line("    exempt: [%s]", quotes(l.key.exempt))
@@ -129,9 +130,28 @@ func (c *converter) writeLimit(w *writer, l *limit) {
 	if l.shadow {
 		w.line("    shadow: true")
 	}
-	if c.ipv6 && slices.Contains(l.key.parts, "client.ip") {
-		c.note(l.zone.d.Position, "the zone %s counts IPv6 clients by /64, in nginx by the address", l.zone.name)
+	if slices.Contains(parts, fullAddress) {
+		c.note(l.zone.d.Position, "the zone %s counts IPv6 clients by their full addresses (client.ip/128), as nginx does: "+
+			"a client often has a whole /64 of them, which client.ip counts as one", l.zone.name)
 	}
+}
+
+// fullAddress is the part of a key by which nginx counts clients.
+const fullAddress = "client.ip/128"
+
+// fullAddresses returns the parts of a key as nginx counts by them, if clients may have IPv6 addresses:
+// by their connections, or by what proxies say.
+func (c *converter) fullAddresses(parts []string) []string {
+	if !c.ipv6 && len(c.proxies.trusted) == 0 {
+		return parts
+	}
+	parts = slices.Clone(parts)
+	for i, p := range parts {
+		if p == "client.ip" {
+			parts[i] = fullAddress
+		}
+	}
+	return parts
 }
 
 // bytesText returns a size in the policy's notation.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/weirflow/weir/internal/rawserver"
 )
 
 // answers are responses of servers, byte by byte. After each that leaves the connection open,
@@ -56,41 +58,25 @@ var answers = map[string]struct {
 // rawServer responds to each request with the bytes that its path names. It counts connections.
 func rawServer(t testing.TB) (addr string, connections *atomic.Int64) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
 	connections = new(atomic.Int64)
-	go func() {
+	return rawserver.Start(t, func(c net.Conn, in *bufio.Reader) {
+		connections.Add(1)
 		for {
-			c, err := l.Accept()
+			r, err := http.ReadRequest(in)
 			if err != nil {
 				return
 			}
-			connections.Add(1)
-			go func() {
-				defer c.Close()
-				in := bufio.NewReader(c)
-				for {
-					r, err := http.ReadRequest(in)
-					if err != nil {
-						return
-					}
-					a := answers[strings.TrimPrefix(r.URL.Path, "/")]
-					text := a.bytes
-					if heads := strings.SplitAfter(text, "\r\n\r\n"); r.Method == http.MethodHead {
-						text = heads[0]
-						if strings.HasPrefix(text, "HTTP/1.1 10") && len(heads) > 2 {
-							text += heads[1]
-						}
-					}
-					if _, err := io.WriteString(c, text); err != nil || a.closes {
-						return
-					}
+			a := answers[strings.TrimPrefix(r.URL.Path, "/")]
+			text := a.bytes
+			if heads := strings.SplitAfter(text, "\r\n\r\n"); r.Method == http.MethodHead {
+				text = heads[0]
+				if strings.HasPrefix(text, "HTTP/1.1 10") && len(heads) > 2 {
+					text += heads[1]
 				}
-			}()
+			}
+			if _, err := io.WriteString(c, text); err != nil || a.closes {
+				return
+			}
 		}
-	}()
-	return l.Addr().String(), connections
+	}), connections
 }

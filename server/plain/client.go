@@ -57,6 +57,7 @@ type upConn struct {
 	buf  *[outSize]byte // lent while a request is in flight
 	n    int            // buf[at:n] holds received bytes of the response
 	at   int
+	x    exchange // the request in flight: here, it needs no allocation of its own
 }
 
 // get returns a connection: an idle one if there is one and fresh is false, otherwise a new one.
@@ -219,14 +220,6 @@ func (e *ClientError) Unwrap() error { return e.Err }
 // A Field is a header field. Its name is in canonical form.
 type Field struct{ Name, Value string }
 
-// A Passage says where and how Pass sends a request.
-type Passage struct {
-	Addr string // HOST:PORT
-	// these replace the request's fields of the same names; an empty value removes the field
-	Fields []Field
-	Heard  func() // called when the head of the response has been received; may be nil
-}
-
 // Progress says how far an exchange has come.
 type Progress int
 
@@ -242,37 +235,40 @@ const (
 	Answered
 )
 
-// Pass forwards a request that Takes accepted to a server, and writes the response to w.
+// Pass forwards a request that Takes accepted to the server at addr, HOST:PORT, and writes the
+// response to w. The fields replace the request's fields of the same names; an empty value removes
+// the field. heard is called when the head of the response has been received; it may be nil.
 //
 // An idle connection may turn out to be closed. Pass then sends the request once more, on a new
 // connection: all methods that Takes accepts are idempotent. An error of writing to w is a
 // *ClientError. When the request's context ends, the error is that of the context.
-func (c *Client) Pass(w http.ResponseWriter, r *http.Request, p Passage) (Progress, error) {
+func (c *Client) Pass(w http.ResponseWriter, r *http.Request, addr string, fields []Field, heard func()) (Progress, error) {
 	for fresh := false; ; fresh = true {
-		u, err := c.get(r.Context(), p.Addr, fresh)
+		u, err := c.get(r.Context(), addr, fresh)
 		if err != nil {
 			return Unsent, err
 		}
 		used := u.used
 		u.buf, u.n, u.at = outs.Get().(*[outSize]byte), 0, 0
-		x := exchange{client: c, conn: u, w: w, r: r, heard: p.Heard, progress: Sent}
-		keep, err := x.run(p.Fields)
-		keep = x.stop() && keep
+		u.x = exchange{client: c, conn: u, w: w, r: r, heard: heard, progress: Sent}
+		keep, err := u.x.run(fields)
+		keep = u.x.stop() && keep
+		progress := u.x.progress
 		outs.Put(u.buf)
-		u.buf = nil
+		u.buf, u.x = nil, exchange{} // an idle connection keeps nothing of the request
 		if keep {
-			c.put(p.Addr, u)
+			c.put(addr, u)
 		} else {
 			u.Close()
 		}
-		if err == nil || x.progress == Answered {
-			return x.progress, err
+		if err == nil || progress == Answered {
+			return progress, err
 		}
 		if ended := r.Context().Err(); ended != nil {
-			return x.progress, ended
+			return progress, ended
 		}
-		if !used || x.progress == Heard || errors.Is(err, os.ErrDeadlineExceeded) {
-			return x.progress, err
+		if !used || progress == Heard || errors.Is(err, os.ErrDeadlineExceeded) {
+			return progress, err
 		}
 	}
 }
@@ -300,12 +296,12 @@ func (x *exchange) run(fields []Field) (keep bool, err error) {
 	if err := x.first(); err != nil {
 		return false, err
 	}
-	var a responseHead
-	whole, err := x.head(&a)
+	var room [usualFields]Field
+	a, plain, err := x.head(room[:0])
 	if err != nil {
 		return false, err
 	}
-	if !whole {
+	if !plain {
 		return x.slow()
 	}
 	return x.pass(&a)

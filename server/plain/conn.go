@@ -134,7 +134,7 @@ func (c *conn) readHead() (string, error) {
 			return "", err
 		}
 	}
-	for scanned, told := 0, false; ; {
+	for scanned, reported := 0, false; ; {
 		read := c.lent[:c.n]
 		if i := bytes.Index(read[scanned:], emptyLine); i >= 0 {
 			return string(read[:scanned+i+len(emptyLine)]), nil
@@ -142,8 +142,8 @@ func (c *conn) readHead() (string, error) {
 		if c.n == len(c.lent) || !begins(read) || isBare(read) {
 			return "", nil
 		}
-		if !told {
-			told = true
+		if !reported {
+			reported = true
 			c.waits = time.Now().Add(or(c.server.HTTP.ReadHeaderTimeout, defaultHead))
 			if err := c.Conn.SetReadDeadline(c.waits); err != nil {
 				return "", err
@@ -243,13 +243,21 @@ func (c *conn) handOver(read []byte) {
 	c.rest.put(c.Conn, bytes.Clone(read), c.served)
 }
 
+// served is all that one request needs, in one allocation.
+type served struct {
+	ctx      requestContext
+	request  http.Request
+	response response
+}
+
 // answer serves one request. It reports whether the connection can carry another request.
 func (c *conn) answer(r *http.Request) (more bool) {
-	ctx := &requestContext{Context: c.ctx, conn: c}
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
 	r.Body, r.RemoteAddr, r.TLS = http.NoBody, c.remote, c.tls
-	r = r.WithContext(ctx)
-	w := newResponse(c, r)
+	x := &served{ctx: requestContext{Context: c.ctx, conn: c}}
+	x.request = *r.WithContext(&x.ctx)
+	x.response = newResponse(c, &x.request)
+	ctx, w := &x.ctx, &x.response
 	defer func() {
 		if thrown := recover(); thrown != nil {
 			more = false
@@ -261,7 +269,7 @@ func (c *conn) answer(r *http.Request) (more bool) {
 		w.free()
 	}()
 	c.served, c.answered = true, false
-	c.server.HTTP.Handler.ServeHTTP(w, r)
+	c.server.HTTP.Handler.ServeHTTP(w, &x.request)
 	c.answered = w.end() == nil
 	return c.answered && !w.closes
 }

@@ -45,7 +45,7 @@ func ending(t *testing.T, c *Client, addr string) (http.Handler, <-chan error) {
 	t.Helper()
 	ended := make(chan error, 100)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, err := c.Pass(w, r, Passage{Addr: addr})
+		_, err := c.Pass(w, r, addr, nil, nil)
 		ended <- err
 		panic(http.ErrAbortHandler)
 	}), ended

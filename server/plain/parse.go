@@ -24,7 +24,7 @@ func parse(head string, r *http.Request) bool {
 		return false
 	}
 	r.Header = make(http.Header, 8)
-	values := make([]string, 0, 8)
+	var values []string // of all fields, in one allocation
 	r.Host = ""
 	for n := 0; ; n++ {
 		var name, value string
@@ -56,6 +56,9 @@ func parse(head string, r *http.Request) bool {
 		if old := r.Header[name]; old != nil {
 			r.Header[name] = append(old, value)
 			continue
+		}
+		if values == nil {
+			values = make([]string, 0, 8)
 		}
 		values = append(values, value)
 		r.Header[name] = values[len(values)-1 : len(values) : len(values)]

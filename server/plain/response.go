@@ -42,8 +42,8 @@ type response struct {
 	err      error // of writing to the connection
 }
 
-func newResponse(c *conn, r *http.Request) *response {
-	w := &response{conn: c, request: r, header: make(http.Header, 8), length: -1, closes: r.Close, lent: outs.Get().(*[outSize]byte)}
+func newResponse(c *conn, r *http.Request) response {
+	w := response{conn: c, request: r, header: make(http.Header, 8), length: -1, closes: r.Close, lent: outs.Get().(*[outSize]byte)}
 	w.out = w.lent[:0]
 	return w
 }

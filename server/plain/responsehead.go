@@ -16,29 +16,29 @@ import (
 // A responseHead is the head of a plain response: a response with a Content-Length, or without a body.
 type responseHead struct {
 	status int
-	header http.Header
-	length int64    // of the body that follows
-	said   []string // the Content-Length field as it was received; nil if there was none
-	close  bool     // the connection ends after this response
+	fields []Field // those that are forwarded, in the order in which they were received
+	length int64   // of the body that follows
+	close  bool    // the connection ends after this response
 }
 
-// parseResponseHead reads the head of a response, including its empty line, and adds its fields to
-// a.header. It reports false for every response that is not plain. The caller must then discard the
-// header.
-func parseResponseHead(head, method string, a *responseHead) bool {
+// usualFields is room for the fields of a response. More of them cost an allocation.
+const usualFields = 16
+
+// parseResponseHead reads the head of a response, including its empty line. It appends the fields to
+// room. plain is false for every response that is not plain.
+func parseResponseHead(head, method string, room []Field) (a responseHead, plain bool) {
 	line, rest, ok := httpsyntax.CutLine(head)
 	if !ok || len(line) < len("HTTP/1.1 200") || line[:9] != "HTTP/1.1 " || len(line) > 12 && line[12] != ' ' || !isValue(line) {
-		return false
+		return a, false
 	}
 	if a.status, ok = number3(line[9:12]); !ok || a.status < 200 {
-		return false
+		return a, false
 	}
-	values := make([]string, 0, 8)
-	a.length = -1
+	a.fields, a.length = room, -1
 	for n := 0; ; n++ {
 		var name, value string
 		if name, value, rest, ok = cutField(rest); !ok || n > maxFields {
-			return false
+			return a, false
 		}
 		if name == "" {
 			break
@@ -47,29 +47,23 @@ func parseResponseHead(head, method string, a *responseHead) bool {
 		case "Content-Length":
 			length, err := strconv.ParseUint(value, 10, 63)
 			if err != nil || a.length >= 0 || value[0] == '+' {
-				return false
+				return a, false
 			}
-			a.length, a.said = int64(length), []string{value} //nolint:gosec // it has 63 bits
-			continue
+			a.length = int64(length) //nolint:gosec // it has 63 bits
 		case "Connection":
 			switch {
 			case strings.EqualFold(value, "close"):
 				a.close = true
 			case !strings.EqualFold(value, "keep-alive"):
-				return false
+				return a, false
 			}
 			continue
 		case "Transfer-Encoding", "Trailer", "Upgrade":
-			return false
+			return a, false
 		case "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Te":
 			continue // hop-by-hop fields
 		}
-		if old := a.header[name]; old != nil {
-			a.header[name] = append(old[:len(old):len(old)], value)
-			continue
-		}
-		values = append(values, value)
-		a.header[name] = values[len(values)-1 : len(values) : len(values)]
+		a.fields = append(a.fields, Field{name, value})
 	}
 	switch {
 	case bodiless(method, a.status):
@@ -78,9 +72,27 @@ func parseResponseHead(head, method string, a *responseHead) bool {
 		}
 		a.length = 0
 	case a.length < 0:
-		return false // the body ends with the connection
+		return a, false // the body ends with the connection
 	}
-	return rest == ""
+	return a, rest == ""
+}
+
+// addTo adds the fields of a response to those that h has already. A Content-Length replaces another
+// one.
+func (a *responseHead) addTo(h http.Header) {
+	values := make([]string, 0, len(a.fields)) // of all fields, in one allocation
+	for _, f := range a.fields {
+		isLength := f.Name == "Content-Length"
+		if isLength && a.status == http.StatusNoContent {
+			continue
+		}
+		if old := h[f.Name]; old != nil && !isLength {
+			h[f.Name] = append(old[:len(old):len(old)], f.Value)
+			continue
+		}
+		values = append(values, f.Value)
+		h[f.Name] = values[len(values)-1 : len(values) : len(values)]
+	}
 }
 
 // bodiless reports whether a response has no body, whatever its header declares.
@@ -112,25 +124,23 @@ func number3(s string) (n int, ok bool) {
 	return n, true
 }
 
-// head reads the head of a response. It reports false if the response is not plain.
-func (x *exchange) head(a *responseHead) (whole bool, err error) {
+// head reads the head of a response. plain is false if the response is not plain.
+func (x *exchange) head(room []Field) (a responseHead, plain bool, err error) {
 	u := x.conn
 	for scanned := 0; ; {
 		if i := bytes.Index(u.buf[scanned:u.n], emptyLine); i >= 0 {
 			end := scanned + i + len(emptyLine)
-			a.header = make(http.Header, 8)
-			if !parseResponseHead(string(u.buf[:end]), x.r.Method, a) {
-				return false, nil
+			if a, plain = parseResponseHead(string(u.buf[:end]), x.r.Method, room); plain {
+				u.at = end
 			}
-			u.at = end
-			return true, nil
+			return a, plain, nil
 		}
 		if u.n == len(u.buf) || isBare(u.buf[:u.n]) {
-			return false, nil
+			return a, false, nil
 		}
 		scanned = max(u.n-len(emptyLine)+1, 0)
 		if err := x.more(); err != nil {
-			return false, unended(err)
+			return a, false, unended(err)
 		}
 	}
 }
@@ -145,16 +155,8 @@ func unended(err error) error {
 
 // pass forwards a plain response to the client.
 func (x *exchange) pass(a *responseHead) (keep bool, err error) {
-	u, h := x.conn, x.w.Header()
-	for name, values := range a.header {
-		if old := h[name]; old != nil {
-			values = append(old[:len(old):len(old)], values...)
-		}
-		h[name] = values
-	}
-	if a.said != nil && a.status != http.StatusNoContent {
-		h["Content-Length"] = a.said
-	}
+	u := x.conn
+	a.addTo(x.w.Header())
 	x.begin(a.status)
 	for left := a.length; ; {
 		part := u.buf[u.at:u.n]
@@ -216,18 +218,16 @@ func (x *exchange) slow() (keep bool, err error) {
 }
 
 // inform forwards a 1xx response. It leaves out 100 (Continue): a request without a body never
-// asked for it.
+// asked for it. Like httputil.ReverseProxy, it leaves the header empty for the final response: a
+// writer that has fields of its own sets them again.
 func (x *exchange) inform(resp *http.Response) {
 	if resp.StatusCode == http.StatusContinue {
 		return
 	}
 	h := x.w.Header()
-	before := h.Clone()
 	copyFields(h, resp.Header)
-	// the header is restored below for the final response, which may report an error of ours
 	x.w.WriteHeader(resp.StatusCode)
 	clear(h)
-	copyFields(h, before)
 }
 
 // stream forwards a response part by part. It reports whether the response was complete.

@@ -216,7 +216,7 @@ func TestLikeNetHTTP(t *testing.T) {
 		for _, method := range []string{"GET", "HEAD", "DELETE"} {
 			for _, field := range []string{"", "Connection: close\r\n", "Cookie: a=b\r\nConnection: keep-alive\r\n"} {
 				request := fmt.Sprintf("%s /%s HTTP/1.1\r\nHost: h\r\n%s\r\n", method, strings.ReplaceAll(name, " ", "%20"), field)
-				got, want := told(t, ours, request), told(t, theirs, request)
+				got, want := responsesOf(t, ours, request), responsesOf(t, theirs, request)
 				if got != want {
 					t.Errorf("%q:\ngot\n%s\nwant\n%s", request, got, want)
 				}
@@ -225,9 +225,9 @@ func TestLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// told returns the responses of a server to a request that is sent twice and followed by another,
+// responsesOf returns the responses of a server to a request that is sent twice and followed by another,
 // all at once.
-func told(t *testing.T, addr, request string) string {
+func responsesOf(t *testing.T, addr, request string) string {
 	t.Helper()
 	c := dial(t, addr)
 	method, _, _ := strings.Cut(request, " ")

@@ -47,6 +47,8 @@ func HashAPIKey(secret []byte, key string) (h KeyHash) {
 type APIKeys struct {
 	secret []byte
 	byHash map[KeyHash]apiKey
+	planOf map[string]string // the plan of each customer: that of its first key
+	plans  map[string]bool   // of all keys
 	read   [sha256.Size]byte // a hash of all files
 }
 
@@ -68,7 +70,10 @@ func (k *APIKeys) Find(key string) (policy.Customer, bool) {
 }
 
 // APIKey implements policy.Customers.
-func (k *APIKeys) APIKey(key string) (policy.Customer, bool) { return k.Find(key) }
+func (k *APIKeys) APIKey(_ context.Context, key string) (policy.Customer, bool, error) {
+	c, valid := k.Find(key)
+	return c, valid, nil
+}
 
 // Token implements policy.Customers: no token is valid without the keys of its issuer.
 func (k *APIKeys) Token(context.Context, string) (policy.Claims, bool) { return nil, false }
@@ -78,17 +83,11 @@ func (k *APIKeys) PlanOf(customer string) string {
 	if k == nil {
 		return ""
 	}
-	var first *apiKey
-	for _, e := range k.byHash {
-		if e.customer.Name == customer && (first == nil || before(e, *first)) {
-			first = &e
-		}
-	}
-	if first == nil {
-		return ""
-	}
-	return first.customer.Plan
+	return k.planOf[customer]
 }
+
+// HasPlan reports whether a key has a plan.
+func (k *APIKeys) HasPlan(plan string) bool { return k != nil && k.plans[plan] }
 
 // Len returns how many keys there are.
 func (k *APIKeys) Len() int {
@@ -117,7 +116,7 @@ func ReloadAPIKeys(path string, secret []byte, before *APIKeys) (*APIKeys, []Pro
 	if err != nil {
 		return nil, nil, err
 	}
-	k := &APIKeys{secret: secret, byHash: map[KeyHash]apiKey{}}
+	k := &APIKeys{secret: secret, byHash: map[KeyHash]apiKey{}, planOf: map[string]string{}, plans: map[string]bool{}}
 	sum := sha256.New()
 	sum.Write(secret)
 	contents := make([][]byte, len(files))
@@ -225,6 +224,10 @@ func (k *APIKeys) add(path string, data []byte) (all []Problem) {
 		}
 		e.file, e.line, e.col = path, n.line, n.col
 		k.byHash[h] = e
+		if _, known := k.planOf[e.customer.Name]; !known {
+			k.planOf[e.customer.Name] = e.customer.Plan
+		}
+		k.plans[e.customer.Plan] = true
 	}
 	return all
 }
@@ -314,7 +317,7 @@ func (f *File) hashSecret() ([]byte, error) {
 	return ReadHashSecret(f.Beside(name))
 }
 
-// ReadHashSecret reads a secret for the hashes of API keys.
+// ReadHashSecret reads a secret: for the hashes of API keys, or the signatures of a webhook.
 func ReadHashSecret(path string) ([]byte, error) {
 	file, err := regular.Open(path)
 	if err != nil {

@@ -45,6 +45,9 @@ func TestAPIKeys(t *testing.T) {
 	if c, ok := f.APIKeys.Find("k2"); !ok || c.Name != "7" || c.Plan != "" {
 		t.Errorf("%+v, %v", c, ok)
 	}
+	if k := f.APIKeys; k.PlanOf("acme") != "pro" || k.PlanOf("7") != "" || k.PlanOf("k1") != "" || !k.HasPlan("pro") || k.HasPlan("free") {
+		t.Errorf("the plans of customers: %q, %q", k.PlanOf("acme"), k.PlanOf("7"))
+	}
 	for _, key := range []string{"", "k3", hashed("k1"), "acme"} {
 		if c, ok := f.APIKeys.Find(key); ok {
 			t.Errorf("%q is %+v", key, c)

@@ -38,6 +38,9 @@ func checkColons(text string) error {
 				if strings.Contains(found[1], "-") && tightPort.MatchString(found[3]) {
 					continue // an item of a list that is HOST:PORT
 				}
+				if strings.HasPrefix(found[3], "//") {
+					continue // a URL
+				}
 				if words == nil {
 					words = schemaWords()
 				}

@@ -41,7 +41,7 @@ func (d *decoder) policy(root *node) (p policy.Policy) {
 		p.Stores = append(p.Stores, d.store(f.name, f.value))
 	}
 	p.Plans = d.plans(root.get("plans"))
-	p.Warnings = policy.Warnings{Webhook: text(root.get("warnings").get("webhook"))}
+	p.Warnings = policy.Warnings{Webhook: text(root.get("warnings").get("webhook")), SecretFile: text(root.get("warnings").get("secret_file"))}
 	p.SnapshotFile = text(root.get("snapshot_file"))
 	for _, f := range fields(root.get("limits")) {
 		p.Limits = append(p.Limits, d.limit(f.name, f.value))
@@ -155,6 +155,9 @@ func (d *decoder) kept(p *policy.Policy) {
 				}
 			}
 		}
+	}
+	if i := index(p.Plans.APIKeys.Store); i >= 0 && !stores.KeepsRecords(p.Stores[i]) {
+		d.wrong(fmt.Sprintf("the store %q keeps no API keys", p.Plans.APIKeys.Store), "name another store, or a file: api_keys: keys.yaml", "plans", "api_keys", "store")
 	}
 	for _, r := range p.Rooms {
 		if i := index(r.Store); i >= 0 && !stores.KeepsRooms(p.Stores[i]) {

@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"slices"
@@ -19,10 +20,80 @@ func (d *decoder) listen(n *node) policy.Listen {
 	}
 	for _, f := range fields(n) {
 		if f.name != "gateway" && f.name != "bounds" && f.name != "admin" {
-			l.Others = append(l.Others, policy.Endpoint{Face: f.name, Address: text(f.value)})
+			l.Others = append(l.Others, d.endpoint(f.name, f.value))
 		}
 	}
 	return l
+}
+
+// endpoint reads where a face listens: an address, or a map with it.
+func (d *decoder) endpoint(face string, n *node) policy.Endpoint {
+	path := []string{"listen", face}
+	at := func(names ...string) []string { return append(slices.Clone(path), names...) }
+	if n.shape == scalar {
+		return policy.Endpoint{Face: face, Address: text(n)}
+	}
+	e := policy.Endpoint{
+		Face:           face,
+		Address:        text(n.get("address")),
+		Tokens:         text(n.get("tokens")),
+		Users:          text(n.get("users")),
+		Insecure:       truth(n.get("insecure")),
+		MaxConnections: d.count(n.get("max_connections"), 0, at("max_connections")...),
+	}
+	switch face {
+	case "rls":
+		e.RLS = d.rls(n)
+	case "http":
+		if c := n.get("client_limits"); c != nil {
+			e.HTTP.ClientLimits = policy.ClientLimits{
+				On:       true,
+				Store:    text(c.get("store")),
+				MaxKeys:  d.count(c.get("max_keys"), 0, at("client_limits", "max_keys")...),
+				WhenFull: text(c.get("when_full")),
+			}
+		}
+	case "resp":
+		e.RESP = policy.RESP{
+			Store:    text(n.get("store")),
+			MaxKeys:  d.count(n.get("max_keys"), 0, at("max_keys")...),
+			WhenFull: text(n.get("when_full")),
+		}
+	}
+	if t := n.get("tls"); t != nil {
+		e.TLS = d.tls(t, at("tls"))
+		if len(e.TLS.Certificates) == 0 && t.get("certificates") == nil {
+			d.wrong("there is no certificate", "add cert: FILE, key: FILE", at("tls")...)
+		}
+	}
+	return e
+}
+
+// rls reads the settings of Envoy's rate limit service.
+func (d *decoder) rls(n *node) policy.RLS {
+	at := func(name string) []string { return []string{"listen", "rls", name} }
+	r := policy.RLS{
+		Envoy:            text(n.get("envoy")),
+		MergeDomains:     truth(n.get("merge_domains")),
+		Store:            text(n.get("store")),
+		MaxKeys:          d.count(n.get("max_keys"), 0, at("max_keys")...),
+		ShadowMode:       truth(n.get("shadow_mode")),
+		QuotaMode:        truth(n.get("quota_mode")),
+		DynamicMetadata:  truth(n.get("dynamic_metadata")),
+		HTTP:             text(n.get("http")),
+		MaxConnectionAge: d.duration(n.get("max_connection_age"), "24h", at("max_connection_age")...),
+	}
+	if h := n.get("response_headers"); h != nil && (h.shape == mapping || truth(h)) {
+		r.HeaderLimit = cmp.Or(text(h.get("limit")), "RateLimit-Limit")
+		r.HeaderRemaining = cmp.Or(text(h.get("remaining")), "RateLimit-Remaining")
+		r.HeaderReset = cmp.Or(text(h.get("reset")), "RateLimit-Reset")
+	}
+	for _, name := range []string{"merge_domains", "store", "max_keys", "shadow_mode", "quota_mode", "dynamic_metadata"} {
+		if n.get(name) != nil && r.Envoy == "" {
+			d.wrong(name+" is about the rules of Envoy's files, and there are none", "add envoy: FILE, or take "+name+" out", at(name)...)
+		}
+	}
+	return r
 }
 
 // listeners reads one address, one listener, or a list of either.
@@ -119,6 +190,11 @@ func isPort(text string) bool {
 func (d *decoder) tls(n *node, path []string) *policy.TLS {
 	t := &policy.TLS{ClientCA: text(n.get("client_ca")), ClientAuth: text(n.get("client_auth")), MinVersion: text(n.get("min_version"))}
 	certificates := n.get("certificates")
+	if cert, key := text(n.get("cert")), text(n.get("key")); cert != "" && key != "" {
+		t.Certificates = append(t.Certificates, policy.Certificate{Cert: cert, Key: key})
+	} else if cert != key {
+		d.wrong("cert and key belong together", "write cert: FILE, key: FILE", path...)
+	}
 	for _, c := range items(certificates) {
 		t.Certificates = append(t.Certificates, policy.Certificate{Cert: text(c.get("cert")), Key: text(c.get("key"))})
 	}

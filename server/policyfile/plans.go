@@ -12,10 +12,10 @@ import (
 
 // plans reads how plans are found.
 func (d *decoder) plans(n *node) policy.Plans {
-	j := n.get("jwt")
+	j, k := n.get("jwt"), n.get("api_keys")
 	return policy.Plans{
 		From:           texts(n.get("from")),
-		APIKeys:        text(n.get("api_keys")),
+		APIKeys:        d.apiKeys(k),
 		KeyHeader:      text(n.get("key_header")),
 		HashSecretFile: text(n.get("hash_secret_file")),
 		Unknown:        text(n.get("unknown")),
@@ -28,6 +28,21 @@ func (d *decoder) plans(n *node) policy.Plans {
 			Refresh:  d.duration(j.get("refresh"), "5m", "plans", "jwt", "refresh"),
 			Leeway:   d.duration(j.get("leeway"), "30s", "plans", "jwt", "leeway"),
 		},
+	}
+}
+
+// apiKeys reads where API keys are: a path, or a store with its settings.
+func (d *decoder) apiKeys(n *node) (k policy.APIKeys) {
+	if n == nil || n.shape != mapping {
+		k.Path = text(n)
+		return k
+	}
+	at := func(field string) []string { return []string{"plans", "api_keys", field} }
+	return policy.APIKeys{
+		Store:     text(n.get("store")),
+		Refresh:   d.duration(n.get("refresh"), "5s", at("refresh")...),
+		Stale:     d.duration(n.get("stale"), "10m", at("stale")...),
+		OnFailure: text(n.get("on_failure")),
 	}
 }
 
@@ -95,7 +110,8 @@ func inline(n *node) string {
 func (f *File) customers(root *node) {
 	p := &f.Policy.Plans
 	f.jwks(root)
-	if p.APIKeys == "" || p.HashSecretFile == "" {
+	f.webhookSecret(root)
+	if !p.APIKeys.IsSet() || p.HashSecretFile == "" {
 		return
 	}
 	secret, err := f.hashSecret()
@@ -103,7 +119,10 @@ func (f *File) customers(root *node) {
 		f.add(root, finding{path: []string{"plans", "hash_secret_file"}, msg: err.Error(), fix: secretFix(p.HashSecretFile)}, false)
 		return
 	}
-	keys, problems, err := LoadAPIKeys(f.Beside(p.APIKeys), secret)
+	if p.APIKeys.Store != "" {
+		return // keys are looked up when requests have them
+	}
+	keys, problems, err := LoadAPIKeys(f.Beside(p.APIKeys.Path), secret)
 	if err != nil {
 		f.add(root, finding{path: []string{"plans", "api_keys"}, msg: err.Error(), fix: "name a file like keys.yaml, or a directory of such files; weir key makes a key and its line"}, false)
 		return
@@ -119,7 +138,7 @@ func (f *File) customers(root *node) {
 	f.Problems = append(f.Problems, keys.unknownPlans(known)...)
 	f.Problems = append(f.Problems, keys.severalPlans()...)
 	if keys.Len() == 0 && len(problems) == 0 && p.Unknown != policy.UnknownDefault && slices.Equal(p.From, []string{"api_key"}) {
-		f.add(root, finding{path: []string{"plans", "api_keys"}, msg: p.APIKeys + " has no keys: each request that needs a customer gets 401",
+		f.add(root, finding{path: []string{"plans", "api_keys"}, msg: p.APIKeys.Path + " has no keys: each request that needs a customer gets 401",
 			fix: "put a line there in place of []: weir key --customer acme --secret-file " + p.HashSecretFile + " prints one"}, true)
 	}
 }
@@ -138,6 +157,17 @@ func (f *File) jwks(root *node) {
 	}
 	if err != nil {
 		f.add(root, finding{path: []string{"plans", "jwt", "jwks"}, msg: err.Error(), fix: "name a file with the public keys of the issuer, or an https URL"}, false)
+	}
+}
+
+// webhookSecret checks the secret that calls of the webhook are signed with.
+func (f *File) webhookSecret(root *node) {
+	name := f.Policy.Warnings.SecretFile
+	if name == "" {
+		return
+	}
+	if _, err := ReadHashSecret(f.Beside(name)); err != nil {
+		f.add(root, finding{path: []string{"warnings", "secret_file"}, msg: err.Error(), fix: secretFix(name)}, false)
 	}
 }
 

@@ -30,6 +30,9 @@ type File struct {
 	UpstreamTLS map[string]UpstreamTLS
 	APIKeys     *APIKeys // nil without plans.api_keys
 
+	// read by ParseWithValues: the program gives values to requests
+	Values bool
+
 	// read by ParseText: the sender must not learn about files of this machine
 	Untrusted bool
 
@@ -133,14 +136,20 @@ func load(path string, open func(string) (*os.File, error), parse func(string, [
 }
 
 // Parse is like Load for data that was already read. path says where it came from.
-func Parse(path string, data []byte) (*File, error) { return parseFile(path, data, true) }
+func Parse(path string, data []byte) (*File, error) { return parseFile(path, data, true, false) }
+
+// ParseWithValues is Parse for a program that gives values to requests (policy.Request.Values), so
+// that keys and costs may have value.NAME.
+func ParseWithValues(path string, data []byte) (*File, error) {
+	return parseFile(path, data, true, true)
+}
 
 // ParseText is like Parse for data from a sender who must not learn anything about the files of this
 // machine, not even whether they exist. It opens none of the files that the policy names.
-func ParseText(path string, data []byte) (*File, error) { return parseFile(path, data, false) }
+func ParseText(path string, data []byte) (*File, error) { return parseFile(path, data, false, false) }
 
-func parseFile(path string, data []byte, withFiles bool) (*File, error) {
-	f := &File{Path: path, Data: data, Bodies: map[string][]byte{}, Untrusted: !withFiles}
+func parseFile(path string, data []byte, withFiles, values bool) (*File, error) {
+	f := &File{Path: path, Data: data, Bodies: map[string][]byte{}, Untrusted: !withFiles, Values: values}
 	root, err := parse(data)
 	if err != nil {
 		var m *mistake
@@ -164,10 +173,11 @@ func parseFile(path string, data []byte, withFiles bool) (*File, error) {
 		f.add(root, w, false)
 	}
 	wrong := len(f.Problems) > 0
-	for _, p := range f.Policy.Check() {
+	problems := f.Policy.CheckFor(policy.Options{Values: values})
+	for _, p := range problems {
 		wrong = wrong || !p.Warning
 	}
-	for _, p := range f.Policy.Check() {
+	for _, p := range problems {
 		if wrong && p.Warning && p.Follows {
 			continue // it may only follow from an error
 		}

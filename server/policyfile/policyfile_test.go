@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/raced"
 	"github.com/weirflow/weir/policy"
 )
 
@@ -179,6 +180,7 @@ routes:
 }
 
 func TestInvalidPolicies(t *testing.T) {
+	raced.Skip(t)
 	bomb := "a: &a [x,x,x,x,x,x,x,x,x]\n"
 	for c := 'b'; c < 'k'; c++ {
 		bomb += string(c) + ": &" + string(c) + " [" + strings.Repeat("*"+string(c-1)+",", 9) + "]\n"

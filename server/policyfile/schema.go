@@ -77,7 +77,7 @@ func (s *schema) check(root *node) (all []finding) {
 // unknown returns the finding about an unknown key.
 func (s *schema) unknown(path []string, name string, known []string) finding {
 	if len(path) == 1 && path[0] == "listen" { // which weir serve refuses
-		known = slices.DeleteFunc(slices.Clone(known), func(k string) bool { return k == "rls" || k == "resp" })
+		known = slices.DeleteFunc(slices.Clone(known), func(k string) bool { return k == "http" })
 	}
 	near := append(slices.Clone(path), cmp.Or(meantKey(name, known), nearest.To(name, known)))
 	if written := s.root.find(append(slices.Clone(path), name)); written != nil && s.find(near)["type"] == "object" {

@@ -29,7 +29,8 @@ const emptyFile = "the file is empty"
 // node is a value of the file with its position.
 type node struct {
 	line, col int
-	value     any // string, int64, uint64, float64 or bool; nil for a map and a list
+	value     any    // string, int64, uint64, float64 or bool; nil for a map and a list
+	written   string // the text of a scalar as it is written, without quotes
 	fields    []field
 	empty     []field // keys without a value, which are errors
 	items     []*node
@@ -179,12 +180,17 @@ func parseAny(data []byte) (*node, error) {
 	if line := invalidLine(data); line > 0 {
 		return nil, &mistake{line, 1, "the line is not UTF-8 text", "save the file as UTF-8"}
 	}
-	if err := checkDepth(string(data)); err != nil {
+	if err := checkDepth(string(data), maxDepth); err != nil {
 		return nil, err
 	}
 	if err := checkColons(string(data)); err != nil {
 		return nil, err
 	}
+	return parseTree(data, maxDepth)
+}
+
+// parseTree parses a text whose depth was checked. The error is a *mistake.
+func parseTree(data []byte, depth int) (*node, error) {
 	file, err := parser.ParseBytes(data, 0)
 	if err != nil {
 		var syntax *yaml.SyntaxError
@@ -207,7 +213,7 @@ func parseAny(data []byte) (*node, error) {
 	if body == nil {
 		return nil, &mistake{1, 1, emptyFile, "begin with limits: and routes:"}
 	}
-	b := builder{anchors: map[string]*node{}}
+	b := builder{anchors: map[string]*node{}, depth: depth}
 	root, err := b.build(body, 0)
 	if err != nil {
 		return nil, err
@@ -233,7 +239,7 @@ func invalidLine(data []byte) int {
 
 // checkDepth refuses texts that would make the parser recurse deeply. It looks at the tokens, which
 // are produced without recursion.
-func checkDepth(text string) error {
+func checkDepth(text string, most int) error {
 	flow := 0
 	indents := []int{}
 	for _, t := range lexer.Tokenize(text) {
@@ -256,8 +262,8 @@ func checkDepth(text string) error {
 				}
 			}
 		}
-		if flow+len(indents) > maxDepth {
-			return &mistake{t.Position.Line, t.Position.Column, fmt.Sprintf("the file is nested more than %d deep", maxDepth), "no policy is"}
+		if flow+len(indents) > most {
+			return &mistake{t.Position.Line, t.Position.Column, fmt.Sprintf("the file is nested more than %d deep", most), "no policy is"}
 		}
 	}
 	return nil
@@ -267,12 +273,16 @@ func checkDepth(text string) error {
 type builder struct {
 	anchors map[string]*node
 	nodes   int
+	depth   int // the most
 }
 
 func (b *builder) build(n ast.Node, depth int) (*node, error) {
 	at := n.GetToken().Position
 	out := &node{line: at.Line, col: at.Column}
-	if b.nodes++; b.nodes > maxNodes || depth > maxDepth {
+	if _, ok := n.(ast.ScalarNode); ok {
+		out.written = n.GetToken().Value
+	}
+	if b.nodes++; b.nodes > maxNodes || depth > b.depth {
 		return nil, &mistake{at.Line, at.Column, "the file is too large or nested too deep", ""}
 	}
 	bad := func(msg, fix string) (*node, error) { return nil, &mistake{at.Line, at.Column, msg, fix} }

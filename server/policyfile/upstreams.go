@@ -46,6 +46,7 @@ func (d *decoder) upstream(name string, n *node) policy.Upstream {
 		Connect:  d.duration(w.get("connect"), "5s", at("timeouts", "connect")...),
 		Response: d.duration(w.get("response"), "60s", at("timeouts", "response")...),
 		Idle:     d.duration(w.get("idle"), "5m", at("timeouts", "idle")...),
+		Upgraded: d.duration(w.get("upgraded"), "1h", at("timeouts", "upgraded")...),
 	}
 	h := n.get("health")
 	u.Health = policy.Health{
@@ -139,6 +140,7 @@ func (d *decoder) waiting(n *node, path ...string) policy.Waiting {
 	return policy.Waiting{
 		Max:       d.count(n.get("max"), 0, append(path, "max")...),
 		PerClient: d.count(n.get("per_client"), 0, append(path, "per_client")...),
+		Timeout:   d.duration(n.get("timeout"), "5m", append(path, "timeout")...),
 	}
 }
 

@@ -79,7 +79,7 @@ func TestPauses(t *testing.T) {
 		}
 	}
 	if maxWaitStep <= micros64(policy.LongestPoll) || recoveryTime <= micros64(policy.LongestPoll) {
-		t.Error("who asks as told is not waited for")
+		t.Error("a visitor who polls when the page says so loses the place")
 	}
 }
 

@@ -46,6 +46,7 @@ type persistent struct {
 	seats     *seats
 	counts    counts
 	storeDown atomic.Bool // the latest poll failed
+	breaker   breaker
 }
 
 // How many addresses and visitors one gateway keeps; beyond it, the least restricted one is
@@ -219,7 +220,14 @@ func (v *visit) decide(ctx context.Context) (http.ResponseWriter, bool) {
 // pollQueue polls the queue and counts the events that it reports.
 func (v *visit) pollQueue(ctx context.Context, q Poll) (Standing, error) {
 	r := v.room
+	if !r.breaker.allows(r.clock()) {
+		r.counts.storeFailures.Add(1)
+		return Standing{}, errOpen
+	}
 	a, err := r.queue.Poll(ctx, q)
+	if ctx.Err() == nil { // a visitor who leaves says nothing about the queue
+		r.breaker.polled(r.clock(), err != nil)
+	}
 	if err != nil {
 		if ctx.Err() == nil {
 			r.counts.storeFailures.Add(1)

@@ -20,14 +20,19 @@ import (
 
 // world is some gateways with one room, on a clock that stands still until it is set.
 type world struct {
-	t    *testing.T
-	now  int64
+	t *testing.T
+
+	clock sync.Mutex
+	now   int64
+
 	out  bool // the queue is unavailable
 	log  *lockedBuffer
 	def  policy.WaitingRoom
 	line Queue
 	room *Room
 	came int // requests that reached the upstream
+
+	polls int // that reached the queue
 }
 
 // lockedBuffer is a log in memory.
@@ -53,11 +58,11 @@ func newWorld(t *testing.T, def policy.WaitingRoom) *world {
 func (w *world) start(fresh bool) {
 	if fresh {
 		var err error
-		if w.line, err = NewMemory(SpecOf(w.def), func() int64 { return w.now }); err != nil {
+		if w.line, err = NewMemory(SpecOf(w.def), w.reading); err != nil {
 			w.t.Fatal(err)
 		}
 	}
-	r, err := New(Options{Room: w.def, Queue: w, Secrets: secrets(w.t, secretA), Log: slog.New(slog.NewTextHandler(w.log, nil)), Clock: func() int64 { return w.now }})
+	r, err := New(Options{Room: w.def, Queue: w, Secrets: secrets(w.t, secretA), Log: slog.New(slog.NewTextHandler(w.log, nil)), Clock: w.reading})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -66,6 +71,7 @@ func (w *world) start(fresh bool) {
 }
 
 func (w *world) Poll(ctx context.Context, q Poll) (Standing, error) {
+	w.polls++
 	if w.out {
 		return Standing{}, errors.New("no answer")
 	}
@@ -74,7 +80,19 @@ func (w *world) Poll(ctx context.Context, q Poll) (Standing, error) {
 
 func (w *world) Close() error { return nil }
 
-func (w *world) after(d time.Duration) { w.now += int64(d / tick) }
+// after moves the clock.
+func (w *world) after(d time.Duration) {
+	w.clock.Lock()
+	defer w.clock.Unlock()
+	w.now += int64(d / tick)
+}
+
+// reading reads the clock. The tables of joins evict idle keys in goroutines of their own.
+func (w *world) reading() int64 {
+	w.clock.Lock()
+	defer w.clock.Unlock()
+	return w.now
+}
 
 // request is one for the sale.
 type request struct {
@@ -286,7 +304,7 @@ func TestRestart(t *testing.T) {
 	inside := w.ask(request{header: jsonOnly()}).Header.Get("Weir-Ticket")
 	var tickets []string
 	for range 5 {
-		w.now++
+		w.after(tick)
 		tickets = append(tickets, w.ask(request{header: jsonOnly()}).Header.Get("Weir-Ticket"))
 	}
 	w.after(100 * time.Millisecond)
@@ -320,86 +338,6 @@ func TestRestart(t *testing.T) {
 		if a := toldBy(t, w.ask(request{header: poll(), ticket: append(tickets, newcomer)[i]})); a.State != want {
 			t.Errorf("number %d: %+v, want %s", i+1, a, want)
 		}
-	}
-}
-
-// TestWithoutTheQueue: while the queue is unavailable nobody is admitted, places are kept, and new
-// visitors get one.
-func TestWithoutTheQueue(t *testing.T) {
-	w := newWorld(t, oneADay())
-	inside := cookieOf(w.ask(request{header: html()}))
-	waiting := cookieOf(w.ask(request{header: html()}))
-	w.out = true
-	var page *http.Response
-	for range 10 { // for longer than a ticket lasts
-		w.after(30 * time.Second)
-		page = w.ask(request{header: html(), cookie: waiting})
-		if text := body(page); page.StatusCode != 503 || !strings.Contains(text, "Your place is kept") || strings.Contains(text, "end of the queue") {
-			t.Fatalf("%d %s", page.StatusCode, text)
-		}
-		waiting = cookieOf(page)
-		in := w.ask(request{header: html(), cookie: inside})
-		if in.StatusCode != 200 {
-			t.Fatalf("who is inside: %d", in.StatusCode)
-		}
-		if next := cookieOf(in); next != "" {
-			inside = next
-		}
-	}
-	newcomer := cookieOf(w.ask(request{header: html()}))
-	if a := toldBy(t, w.ask(request{header: poll(), cookie: newcomer})); a.State != "kept" || a.Text == nil {
-		t.Errorf("%+v", a)
-	}
-	if resp := w.ask(request{method: "POST", header: html()}); resp.StatusCode != 429 {
-		t.Errorf("%d", resp.StatusCode)
-	}
-	w.out = false
-	w.after(time.Second)
-	for i, cookie := range []string{newcomer, waiting} {
-		if a := toldBy(t, w.ask(request{header: poll(), cookie: cookie})); a.State != "waiting" {
-			t.Errorf("%d: %+v", i, a)
-		}
-	}
-	if a := toldBy(t, w.ask(request{header: poll(), cookie: newcomer})); a.Place != 2 {
-		t.Errorf("who came meanwhile: %+v", a)
-	}
-	w.after(2 * time.Second)
-	if resp := w.ask(request{header: html(), cookie: inside}); resp.StatusCode != 200 || w.room.Stats().Inside != 1 {
-		t.Errorf("who is inside: %d %+v", resp.StatusCode, w.room.Stats())
-	}
-	if text := w.log.String(); strings.Count(text, "store unavailable") != 1 || strings.Count(text, "available again") != 1 {
-		t.Errorf("%s", text)
-	}
-	w.room.settings.OnFailure, w.out = "allow", true
-	if resp := w.ask(request{header: html()}); resp.StatusCode != 200 {
-		t.Errorf("with on_failure: allow: %d", resp.StatusCode)
-	}
-	if a := toldBy(t, w.ask(request{header: poll(), cookie: waiting})); a.State != "admitted" {
-		t.Errorf("%+v", a)
-	}
-}
-
-// TestPollTimeout: a visitor who does not poll for poll_timeout loses the place, and the next
-// response says so. Later visitors move up.
-func TestPollTimeout(t *testing.T) {
-	w := newWorld(t, oneADay())
-	w.ask(request{header: html()})
-	gone, stays := cookieOf(w.ask(request{header: html()})), cookieOf(w.ask(request{header: html()}))
-	for range 5 {
-		w.after(30 * time.Second)
-		stays = cookieOf(w.ask(request{header: html(), cookie: stays}))
-	}
-	if a := toldBy(t, w.ask(request{header: poll(), cookie: stays})); a.Place != 1 {
-		t.Errorf("%+v", a)
-	}
-	if a := toldBy(t, w.ask(request{header: poll(), cookie: gone})); a.State != "unknown" || a.TicketRefused != "expired" {
-		t.Errorf("%+v", a)
-	}
-	if resp := w.ask(request{header: html(), cookie: gone}); !strings.Contains(body(resp), "end of the queue") {
-		t.Errorf("%d", resp.StatusCode)
-	}
-	if s := w.room.Stats(); s.Lapsed != 1 {
-		t.Errorf("%+v", s)
 	}
 }
 

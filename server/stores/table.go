@@ -10,6 +10,10 @@ import (
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/nearest"
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/stores/etcd"
+	"github.com/weirflow/weir/server/stores/memcached"
+	"github.com/weirflow/weir/server/stores/nats"
+	"github.com/weirflow/weir/server/stores/postgres"
 	"github.com/weirflow/weir/server/stores/product"
 	"github.com/weirflow/weir/server/stores/redis"
 )
@@ -18,6 +22,10 @@ import (
 func table() []product.Product {
 	return []product.Product{
 		redis.Product(),
+		memcached.Product(),
+		etcd.Product(),
+		nats.Product(),
+		postgres.Product(),
 	}
 }
 
@@ -80,6 +88,12 @@ func Keeps(def policy.Store, l weir.Limit) error {
 func KeepsRooms(def policy.Store) bool {
 	p, problem := find(def.URL)
 	return problem != nil || p.Rooms
+}
+
+// KeepsRecords reports whether API keys can be kept in a store; true for a store whose URL is wrong.
+func KeepsRecords(def policy.Store) bool {
+	p, problem := find(def.URL)
+	return problem != nil || p.Records
 }
 
 // IsPrompt reports whether calls of a store return when their contexts end, whatever its server

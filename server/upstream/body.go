@@ -204,20 +204,33 @@ func (e *brokenResponse) Error() string { return "the response ended early: " + 
 func (e *brokenResponse) Unwrap() error { return e.err }
 
 // upgraded is a connection that switched to another protocol, such as WebSocket. It lasts until
-// Close, even if nothing is sent for long.
+// Close, or until it has been silent in both directions for Timeouts.Upgraded.
 type upgraded struct {
 	body   io.ReadCloser
 	a      *attempt
 	cancel context.CancelCauseFunc
+	silent *idle
 }
 
-func (c *upgraded) Read(p []byte) (int, error) { return c.body.Read(p) }
+func newUpgraded(body io.ReadCloser, a *attempt, cancel context.CancelCauseFunc) *upgraded {
+	c := &upgraded{body: body, a: a, cancel: cancel}
+	c.silent = newIdle(a.s.spec.Timeouts.Upgraded, func(error) { body.Close() }, nil) // both copies end
+	c.silent.answers()
+	return c
+}
+
+func (c *upgraded) Read(p []byte) (int, error) {
+	n, err := c.body.Read(p)
+	c.silent.moved()
+	return n, err
+}
 
 func (c *upgraded) Write(p []byte) (int, error) {
 	w, ok := c.body.(io.Writer)
 	if !ok {
 		return 0, errors.New("the connection cannot be written to")
 	}
+	c.silent.moved()
 	return w.Write(p)
 }
 
@@ -233,6 +246,7 @@ func (c *upgraded) CloseWrite() error {
 
 // Close closes the connection and ends the exchange.
 func (c *upgraded) Close() error {
+	c.silent.stop()
 	err := c.body.Close()
 	c.a.Done(Answered, "")
 	c.cancel(nil)

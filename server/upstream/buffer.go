@@ -22,7 +22,8 @@ const (
 	defaultBuffer = 1 << 20 // most bytes of a body that are buffered, in memory and in a file
 	minPart       = 2 << 10 // memory is taken in parts, as bytes arrive
 	maxPart       = 32 << 10
-	maxMemory     = 64 << 20 // of all buffers
+	maxMemory     = 64 << 20 // of all buffers, and of bodies that limits read
+	maxBuffered   = 48 << 20 // of all buffers: without memory they go on in files, and bodies that limits read cannot
 	maxFiles      = 1 << 30  // of all buffers
 )
 
@@ -35,6 +36,7 @@ type space struct {
 	noMemory, noFileSpace atomic.Uint64 // reservations that found too little room
 	undecided             atomic.Uint64 // those of bodies that are read before the decision
 	maxMemory, maxFiles   int64
+	forUndecided          int64 // of memory beyond maxMemory, for bodies that limits read
 }
 
 // BufferStats are the sizes of all request buffers, and how many requests found their bound reached.
@@ -51,16 +53,16 @@ func (s *Set) Buffers() BufferStats {
 }
 
 // Memory returns the memory of all request buffers, for bodies that limits read.
-func (s *Set) Memory() policy.BodyMemory { return s.opts.space }
+func (s *Set) Memory() policy.SharedMemory { return s.opts.space }
 
-// Reserve takes memory, if there is enough.
-func (s *space) Reserve(n int64) bool {
-	if reserve(&s.memory, n, s.maxMemory) {
-		return true
-	}
-	s.undecided.Add(1)
-	return false
-}
+// Reserve takes memory for a body that limits read, if there is enough.
+func (s *space) Reserve(n int64) bool { return reserve(&s.memory, n, s.maxMemory+s.forUndecided) }
+
+// Free returns how much memory is left for such bodies.
+func (s *space) Free() int64 { return s.maxMemory + s.forUndecided - s.memory.Load() }
+
+// Refused counts a request that found no memory for such a body.
+func (s *space) Refused() { s.undecided.Add(1) }
 
 // Release gives memory back.
 func (s *space) Release(n int64) { s.memory.Add(-n) }

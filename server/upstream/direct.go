@@ -46,38 +46,42 @@ func (u *Upstream) Direct(r *http.Request) (d Direct, ok bool) {
 // whether w was written to. If it is true and there is an error, the response is incomplete.
 func (d Direct) Pass(w http.ResponseWriter, r *http.Request, fields []plain.Field) (answered bool, err error) {
 	err = d.u.try(d.s, func(e Exchange) (bool, error) {
-		progress, err := d.s.client.Pass(w, r, plain.Passage{Addr: e.Target.addr, Fields: fields, Heard: e.heard()})
-		if err != nil && progress == plain.Unsent {
-			err = local(err)
+		if e.calm { // Heard would change nothing, and a call of it from elsewhere costs an allocation
+			return d.exchange(&e, w, r, fields, nil, &answered)
 		}
-		e.Done(outcome(r, err))
-		answered = err == nil || progress == plain.Answered
-		return again(r, progress, err), err
+		watched := e
+		return d.exchange(&watched, w, r, fields, watched.Heard, &answered)
 	})
 	return answered, err
 }
 
-// heard returns e.Heard, or nil if a call of it would change nothing.
-func (e *Exchange) heard() func() {
-	if e.calm {
-		return nil
+// exchange sends a request to one target. It reports whether the request may be sent to another one.
+func (d Direct) exchange(e *Exchange, w http.ResponseWriter, r *http.Request, fields []plain.Field, heard func(), answered *bool) (mayRepeat bool, err error) {
+	progress, err := d.s.client.Pass(w, r, e.Target.addr, fields, heard)
+	if err == nil {
+		*answered = true
+		e.Done(Answered, "")
+		return false, nil
 	}
-	return e.Heard
+	*answered = progress == plain.Answered
+	if progress == plain.Unsent {
+		err = local(err)
+	}
+	e.Done(outcome(r, err))
+	return again(r, progress, err), err
 }
 
-// outcome returns the outcome of an exchange, and why.
+// outcome returns the outcome of an exchange that ended with an error, and why.
 func outcome(r *http.Request, err error) (Outcome, string) {
 	var client *plain.ClientError
 	switch {
-	case err == nil:
-		return Answered, ""
 	case errors.As(err, &client), r.Context().Err() != nil, isOurs(err):
 		return Left, ""
 	}
 	return Failed, Reason(err)
 }
 
-// again reports whether a request may be sent to another target. All methods that plain.Takes
+// again reports whether a request may be sent to another target after an error. All methods that plain.Takes
 // accepts are idempotent.
 func again(r *http.Request, progress plain.Progress, err error) bool {
 	var timeout net.Error

@@ -29,7 +29,7 @@ func (u *Upstream) check(t *Target, old *settings) {
 	t.up, t.checks = up, row // until the first new checks
 	ctx, stop := context.WithCancel(context.Background())
 	t.stop = stop
-	u.checks.Go(func() { u.checkOften(ctx, t, h, s.transport) })
+	u.checks.Go(func() { u.checkOften(ctx, t, h, roundTripper(s.roundTrip)) })
 }
 
 // stopChecks stops the health checks. A target without checks is up. The caller holds the

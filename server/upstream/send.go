@@ -12,8 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/weirflow/weir/server/plain"
 )
 
 // ErrStalled is the error of a request that was ended because no byte moved for too long.
@@ -223,7 +221,7 @@ const maxConnections = 3
 func (a *attempt) send(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(a.outer)
 	a.idle = newIdle(a.s.spec.Timeouts.Idle, cancel, stalledHook(a.outer))
-	resp, err := a.s.transport.RoundTrip(a.request(r, a.trace(ctx, cancel)))
+	resp, err := a.s.roundTrip(a.request(r, a.trace(ctx, cancel)))
 	if err != nil {
 		a.idle.stop()
 		switch cause := context.Cause(ctx); {
@@ -245,14 +243,9 @@ func (a *attempt) send(r *http.Request) (*http.Response, error) {
 	}
 	a.Heard()
 	a.Target.http2.Store(resp.ProtoMajor == 2)
-	if resp.ProtoMajor == 1 && plain.Stray(r.Method, resp) { // as soon as is possible after 204 and 304
-		if conn := a.conn.Load(); conn != nil {
-			(*conn).Close()
-		}
-	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		a.idle.stop()
-		resp.Body = &upgraded{body: resp.Body, a: a, cancel: cancel}
+		resp.Body = newUpgraded(resp.Body, a, cancel)
 		return resp, nil
 	}
 	a.idle.answers()
@@ -302,13 +295,10 @@ func (a *attempt) request(r *http.Request, ctx context.Context) *http.Request {
 
 // overHTTP2 reports whether the target will get the request over HTTP/2, as far as is known.
 func (a *attempt) overHTTP2() bool {
-	switch a.s.spec.Protocol {
-	case "h2", "h2c":
+	if !a.s.http1() {
 		return true
-	case "http1":
-		return false
 	}
-	return a.Target.http2.Load()
+	return a.s.spec.Protocol != "http1" && a.Target.http2.Load()
 }
 
 // trace adds hooks that record how far the request has come.

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirflow/weir/internal/rawserver"
 	"github.com/weirflow/weir/policy"
 )
 
@@ -29,33 +30,12 @@ type raw struct {
 
 func serve(t *testing.T, say string) *raw {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &raw{url: "http://" + l.Addr().String()}
-	var wg sync.WaitGroup
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(func() { cancel(); l.Close(); wg.Wait() })
-	wg.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() {
-				defer conn.Close()
-				stop := context.AfterFunc(ctx, func() { conn.Close() })
-				defer stop()
-				s.talk(conn, say)
-			})
-		}
-	})
+	s := &raw{}
+	s.url = "http://" + rawserver.Start(t, func(conn net.Conn, in *bufio.Reader) { s.talk(conn, in, say) })
 	return s
 }
 
-func (s *raw) talk(conn net.Conn, say string) {
-	in := bufio.NewReader(conn)
+func (s *raw) talk(conn net.Conn, in *bufio.Reader, say string) {
 	for {
 		r, err := http.ReadRequest(in)
 		if err != nil {
@@ -221,41 +201,29 @@ func TestRetriesAreBounded(t *testing.T) {
 // TestKeptConnectionsDie one after another: no request ends all of them.
 func TestKeptConnectionsDie(t *testing.T) {
 	var deadly atomic.Bool
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	var asked atomic.Int64
+	var asked, waiting atomic.Int64
 	together := make(chan struct{})
-	var waiting atomic.Int64
-	go func() {
+	addr := rawserver.Start(t, func(conn net.Conn, in *bufio.Reader) {
 		for {
-			conn, err := l.Accept()
-			if err != nil {
+			if _, err := http.ReadRequest(in); err != nil {
 				return
 			}
-			go func() {
-				defer conn.Close()
-				in := bufio.NewReader(conn)
-				for {
-					if _, err := http.ReadRequest(in); err != nil {
-						return
-					}
-					if deadly.Load() {
-						asked.Add(1)
-						return
-					}
-					if waiting.Add(1) == 20 {
-						close(together)
-					}
-					<-together
-					io.WriteString(conn, good)
-				}
-			}()
+			if deadly.Load() {
+				asked.Add(1)
+				return
+			}
+			if waiting.Add(1) == 20 {
+				close(together)
+			}
+			select {
+			case <-together:
+			case <-t.Context().Done():
+				return
+			}
+			io.WriteString(conn, good)
 		}
-	}()
-	u := over(t, policy.Upstream{}, &raw{url: "http://" + l.Addr().String()})
+	})
+	u := over(t, policy.Upstream{}, &raw{url: "http://" + addr})
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {

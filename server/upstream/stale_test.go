@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/weirflow/weir/internal/rawserver"
 	"github.com/weirflow/weir/policy"
 )
 
@@ -62,27 +63,12 @@ type once struct {
 
 func serveOnce(t *testing.T) *once {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	s := &once{url: "http://" + l.Addr().String()}
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go s.talk(conn)
-		}
-	}()
+	s := &once{}
+	s.url = "http://" + rawserver.Start(t, s.talk)
 	return s
 }
 
-func (s *once) talk(conn net.Conn) {
-	defer conn.Close()
-	in := bufio.NewReader(conn)
+func (s *once) talk(conn net.Conn, in *bufio.Reader) {
 	for i := range 2 {
 		r, err := http.ReadRequest(in)
 		if err != nil {

@@ -7,11 +7,13 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/weirflow/weir/internal/rawserver"
 	"github.com/weirflow/weir/policy"
 )
 
@@ -19,17 +21,8 @@ import (
 // connection: they look like the response to it.
 func strayServer(t *testing.T, head string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(func() { cancel(); l.Close(); wg.Wait() })
-	talk := func(conn net.Conn) {
-		defer conn.Close()
-		defer context.AfterFunc(ctx, func() { conn.Close() })()
-		for in := bufio.NewReader(conn); ; {
+	return "http://" + rawserver.Start(t, func(conn net.Conn, in *bufio.Reader) {
+		for {
 			r, err := http.ReadRequest(in)
 			if err != nil {
 				return
@@ -44,17 +37,7 @@ func strayServer(t *testing.T, head string) string {
 			}
 			io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison")
 		}
-	}
-	wg.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() { talk(conn) })
-		}
 	})
-	return "http://" + l.Addr().String()
 }
 
 // TestStrayBodies: a server that sends a body where there must be none does not choose the response
@@ -144,5 +127,52 @@ func TestConnectionsAreReused(t *testing.T) {
 				t.Errorf("%d connections", len(peers))
 			}
 		})
+	}
+}
+
+// TestNoRequestBetweenAResponseAndItsCheck: net/http keeps a connection after 304 before it returns the
+// response. A request that gets the connection in between waits, and then uses another one: it got
+// what the server had sent after the 304.
+func TestNoRequestBetweenAResponseAndItsCheck(t *testing.T) {
+	url, base := strayServer(t, "HTTP/1.1 304 Not Modified\r\nContent-Length: 44\r\n\r\n"), &http.Transport{}
+	defer base.CloseIdleConnections()
+	var guard strayGuard
+	kept, goOn := make(chan struct{}), make(chan struct{})
+	slow := roundTripper(func(r *http.Request) (*http.Response, error) {
+		resp, err := base.RoundTrip(r)
+		close(kept)
+		<-goOn
+		return resp, err
+	})
+	send := func(by http.RoundTripper, path string) string {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", url+path, nil)
+		if err != nil {
+			t.Error(err)
+			return ""
+		}
+		resp, err := guard.roundTrip(by, r, true)
+		if err != nil {
+			t.Error(err)
+			return ""
+		}
+		defer resp.Body.Close()
+		b, _ := io.ReadAll(resp.Body)
+		return string(b)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { send(slow, "/bodiless") })
+	<-kept
+	next := make(chan string, 1)
+	wg.Go(func() { next <- send(base, "/good") })
+	for guard.waiting.Load() == 0 && len(next) == 0 {
+		runtime.Gosched()
+	}
+	close(goOn)
+	wg.Wait()
+	if got := <-next; got != "good" {
+		t.Errorf("the next request got %q", got)
+	}
+	if len(guard.exchanges) != 0 {
+		t.Errorf("%d exchanges are left", len(guard.exchanges))
 	}
 }

@@ -25,8 +25,8 @@ import (
 
 // The reasons why Pick returns no target.
 var (
-	ErrOut  = errors.New("all targets of the upstream are out")
-	ErrFull = errors.New("all targets of the upstream have as many requests as they may")
+	ErrOut  = errors.New("all targets of the upstream are down")
+	ErrFull = errors.New("all targets of the upstream have max_requests in flight")
 )
 
 // A Spec is an upstream as a policy describes it.
@@ -59,7 +59,7 @@ func NewSet(o Options) *Set {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	o.space = &space{maxMemory: maxMemory, maxFiles: maxFiles}
+	o.space = &space{maxMemory: maxBuffered, forUndecided: maxMemory - maxBuffered, maxFiles: maxFiles}
 	return &Set{opts: o, all: map[string]*Upstream{}}
 }
 
@@ -86,6 +86,7 @@ type settings struct {
 	out       time.Duration
 	refuse    bool // refuse requests while all targets are down
 	transport *http.Transport
+	strays    *strayGuard   // of the transport
 	client    *plain.Client // nil if only the transport can be used
 }
 
@@ -143,6 +144,7 @@ func (s *Set) newSettings(spec Spec, targets int) (*settings, error) {
 		Connect:  either(spec.Timeouts.Connect, 5*time.Second),
 		Response: either(spec.Timeouts.Response, time.Minute),
 		Idle:     either(spec.Timeouts.Idle, 5*time.Minute),
+		Upgraded: either(spec.Timeouts.Upgraded, time.Hour),
 	}
 	spec.MaxIdle = either(spec.MaxIdle, 1024)
 	return &settings{
@@ -153,6 +155,7 @@ func (s *Set) newSettings(spec Spec, targets int) (*settings, error) {
 		out:       either(spec.Health.DownFor, 10*time.Second),
 		refuse:    spec.Health.AllDown == "refuse",
 		transport: newTransport(&spec, s.opts.Dial),
+		strays:    new(strayGuard),
 	}, nil
 }
 
@@ -208,7 +211,7 @@ func (s *Set) Close() {
 func (u *Upstream) change(p *prepared) {
 	old := u.settings.Load()
 	if old != nil && sameTransport(&old.spec, &p.settings.spec) {
-		p.settings.transport = old.transport
+		p.settings.transport, p.settings.strays = old.transport, old.strays
 		if old.client != nil && p.settings.client != nil && old.spec.Timeouts == p.settings.spec.Timeouts {
 			p.settings.client = old.client
 		}

@@ -40,12 +40,21 @@ kinds[8] = {
     return wait, room
   end,
 
-  book = function(P, S, t, due, cost)
+  book = function(P, S, t, due, cost, keeps)
     local next, tickets = {}, {}
     for i, part in ipairs(P.parts) do
-      next[i], tickets[i] = part.K.book(part, S and S[i] or nil, t, t, cost)
+      next[i], tickets[i] = part.K.book(part, S and S[i] or nil, t, t, cost, keeps)
     end
     return next, tickets
+  end,
+
+  settled = function(P, S, T)
+    local next, some = {}, false
+    for i, part in ipairs(P.parts) do
+      next[i] = S[i] and T[i] and part.K.settled and part.K.settled(part, S[i], T[i]) or S[i]
+      some = some or next[i] ~= S[i]
+    end
+    return some and next or S
   end,
 
   refund = function(P, S, t, T, amount)

@@ -29,13 +29,13 @@ kinds[1].convert = function(P, S, Q)
   end
   if P.n == Q.n and P.p == Q.p then
     if S[1] < now then -- full: what came back by now does not go away again where the clock steps back
-      return {now, 0, S[3], S[4], S[5]}
+      return bucketstate(now, 0, returned(S))
     end
     return S
   end
   u, r = frompair(Q, scaled(tickpair(P, u, r), P.p, Q.p))
   local next = advance(Q, now, 0, u, r)
-  next[3], next[4], next[5] = (S[3] or 0) + 1, 0, 0 -- what was charged before cannot be given back: it may have come back at the other rate
+  next[3], next[4], next[5] = returned(S) + 1, 0, 0 -- what was charged before cannot be given back: it may have come back at the other rate
   return next
 end
 
@@ -160,7 +160,7 @@ change = function(P, S, Q)
     return changed(P, S, Q)
   end
   local old, new = P.parts or {P}, Q.parts or {Q}
-  local next, from = {}, match(old, new)
+  local next, from, touched = {}, match(old, new), false
   for j, part in ipairs(new) do
     local i = from[j]
     if not Q.parts and old[i].name ~= part.name then -- several become one of another kind
@@ -178,6 +178,7 @@ change = function(P, S, Q)
       return before
     end
     next[j] = before or part.K.contact(part) or false
+    touched = touched or next[j] ~= false
   end
-  return next
+  return touched and next or nil -- nothing is left of what was used: the limit is unused
 end

@@ -102,6 +102,12 @@ kinds[4] = {
     return P.limit - kinds[4].look(P, S, t)
   end,
 
+  -- usedbeyond is what is used, also beyond the limit.
+  usedbeyond = function(P, S, t)
+    local _, current, previous, into = counts(P, S, t)
+    return plus(current, covered(P, previous, into))
+  end,
+
   load = function(P, t, spent)
     return (kinds[4].book(P, nil, t, t, min(spent, P.limit)))
   end,

@@ -78,6 +78,7 @@ local function framecount(P, S, t)
 end
 
 kinds[3] = {
+  calendars = true, -- its windows may be those of a calendar
   books = true,
 
   -- P is version, kind, type (0 epoch, 1 first, 2 calendar), limit, and the length of windows
@@ -145,6 +146,15 @@ kinds[3] = {
       return {T[5], T[6], T[7], T[8]}
     end
     return {S[1], max(0, S[2] - amount), S[3], S[4]}
+  end,
+
+  -- giveback lowers the count of the current window, or of the one of promised work.
+  giveback = function(P, S, t, amount)
+    local id, count = frameat(P, S, t)
+    if id ~= S[1] then
+      return S
+    end
+    return {S[1], max(0, count - amount), S[3], S[4]}
   end,
 
   -- reached: the latest window has begun, unless it was promised. With a calendar, the state does not

@@ -8,6 +8,8 @@ local now = clock[1] * 1000000 + clock[2]
 local never, horizon, last = -1, 3155760000000000, 9007199254740991 -- a time that cannot be named; 100 years; the end of the clock
 local floor, min, max = math.floor, math.min, math.max
 local kinds = {}
+local toomany = 0 -- reservations beyond what a state holds, which give back by the state alone
+local expired = false -- a settle came so late that its reservation is final
 local calendars, beyond, unknown = {}, {}, {} -- the windows that were sent, by the name of the calendar; times in windows that were not, but are needed; names of calendars that were not
 local prepare, stateof, change, versions -- come later; the last two only in the script that knows all limits
 

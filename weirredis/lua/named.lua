@@ -87,7 +87,7 @@ local function ask(d, at, op, cost, before)
   if nonce and before == 0 then
     before = now + 60000000
   end
-  local charges = {op, 1, cost, 0, 0, '', 0}
+  local charges = {op, 1, cost, 0, 0, '', 0, 0}
   local answer = decide(nonce and {nonce, at} or {at}, {cmsgpack.pack({1, before, 0, nonce and 1 or 0, {d.def}, charges})})
   if type(answer) == 'table' then
     fail(answer.err)

@@ -43,7 +43,7 @@ for i = 1, #charges, 5 do
       if not (z >= 0 and z <= 9007199254740991 and rest >= 0 and rest < L[2] and z % 1 + rest % 1 == 0) then
         return redis.error_reply('WEIRFULL this is no state')
       end
-      if seen or behind or seen == false and z - L[4] > now then -- the server's clock stepped back, or the state is in debt
+      if seen or behind or seen == false and (z - L[4] > now or z - L[4] == now and rest > L[5]) then -- the server's clock stepped back, or the state is in debt
         local reached, found, kept = seen, now, {}
         if not seen then
           reached = z - L[4]
@@ -70,8 +70,15 @@ for i = 1, #charges, 5 do
         end
         ahead[key], clocks[key] = found - now, kept
       end
-      if S[3] then
-        local returned = S[3] + S[4] + S[5]
+      local list = S[3]
+      if type(list) == 'table' then -- of outstanding reservations, see bucket.lua
+        for j = #list - 5, #list do
+          if not (list[j] >= -1 and list[j] <= 9007199254740991 and list[j] % 1 == 0) then
+            return redis.error_reply('WEIRFULL this is no state')
+          end
+        end
+      elseif list then
+        local returned = list + S[4] + S[5]
         if not (returned <= 9007199254740991 and returned % 1 == 0) then
           return redis.error_reply('WEIRFULL this is no state')
         end
@@ -107,6 +114,30 @@ for i = 1, #charges, 5 do
   if wait <= 0 or charges[i + 2] + charges[i + 3] == 0 then
     wait = 0
     if charges[i + 1] == 1 and not late and charges[i + 2] + charges[i + 3] > 0 then
+      local list = S and S[3]
+      if list and type(list) == 'table' then -- later refunds have to know what this take found
+        local size = #list
+        if u + r == 0 then -- a full bucket: nothing can be given back any more
+          S[3], S[4], S[5] = nil, nil, nil
+          if list[1] + list[2] + list[3] > 0 then
+            S[3], S[4], S[5] = list[1], list[2], list[3]
+          end
+        elseif list[size - 5] < 0 then -- one charge with the last one
+          local gu, gr = t - list[size - 1], -list[size]
+          if gr < 0 then
+            gu, gr = gu - 1, gr + n
+          end
+          if list[size - 3] < gu or list[size - 3] == gu and list[size - 2] < gr then
+            list[size - 3], list[size - 2] = gu, gr
+          end
+          list[size - 1], list[size] = list[size - 1] + charges[i + 2], list[size] + charges[i + 3]
+          if list[size] >= n then
+            list[size - 1], list[size] = list[size - 1] + 1, list[size] - n
+          end
+        else
+          list[size + 1], list[size + 2], list[size + 3], list[size + 4], list[size + 5], list[size + 6] = -1, 0, t, 0, charges[i + 2], charges[i + 3]
+        end
+      end
       u, r = afteru, afterr
       if S then
         S[1], S[2] = t + u, r
@@ -145,7 +176,7 @@ for key, def in pairs(dirty) do
   redis.call('SET', key, value, 'PX', string.format('%.0f', ttl))
 end
 if steps > 0 then
-  said[#said + 1], said[#said + 2] = steps, widest
+  said[#said + 1], said[#said + 2], said[#said + 3] = steps, widest, 0
 end
 local answer = cmsgpack.pack(said)
 if made then

@@ -21,17 +21,14 @@ end
 local function heldby(P, S, t)
   if not S then
     return 0
-  elseif P.K == kinds[4] then
-    local _, current, previous, into = counts(P, S, t)
-    return plus(current, covered(P, previous, into))
   end
-  return P.K.spent(P, S, t)
+  return (P.K.usedbeyond or P.K.spent)(P, S, t)
 end
 
 -- lacks adds the names of calendars that a limit goes by and that the caller has not sent.
 local function lacks(P, names)
   for _, part in ipairs(P.parts or {P}) do
-    if part.K == kinds[3] and not part.length and not part.windows then
+    if part.K.calendars and not part.length and not part.windows then
       if type(part[5]) == 'string' and string.find(part[5], '^%a[%w:_/+-]*$') then
         names[#names + 1] = part[5]
       else
@@ -45,7 +42,7 @@ end
 -- that it lacks, or of a state that another program wrote.
 local function lost(P)
   for _, part in ipairs(P.parts or {P}) do
-    if part.K == kinds[3] and part.windows and #part.windows == 0 then
+    if part.K.calendars and part.windows and #part.windows == 0 then
       return true
     end
   end
@@ -69,11 +66,11 @@ end
 
 -- fill charges a limit for what another version admitted. It returns the state, what was charged, and
 -- a ticket; of an All, lists of both.
-local function fill(P, S, cost)
+local function fill(P, S, cost, keeps)
   if P.parts then
     local next, amounts, tickets = {}, {}, {}
     for i, part in ipairs(P.parts) do
-      local state, amount, ticket = fill(part, S and S[i] or nil, cost)
+      local state, amount, ticket = fill(part, S and S[i] or nil, cost, keeps)
       next[i], amounts[i], tickets[i] = state or false, amount, ticket or false
     end
     return next, amounts, tickets
@@ -82,7 +79,7 @@ local function fill(P, S, cost)
   if amount <= 0 then
     return S, 0, nil
   end
-  local next, ticket = P.K.book(P, S, now, now, amount)
+  local next, ticket = P.K.book(P, S, now, now, amount, keeps)
   return next, amount, ticket
 end
 
@@ -200,7 +197,10 @@ end
 -- converted; e.stored where that is to be stored even if the call is refused; and e.both, the
 -- versions that decide instead, where the caller's has no state.
 local function own(e, P)
-  local list = {e.S and {def = e.def, S = e.S, used = e.used, ends = e.ends, P = e.P} or e.other, e.S and e.other}
+  local list = {} -- copies: what is noted in them must not stay if the call is refused
+  for _, v in ipairs({e.S and e or e.other, e.S and e.other}) do
+    list[#list + 1] = {def = v.def, S = v.S, used = v.used, ends = v.ends, P = v.P}
+  end
   if #list == 2 then
     local left = {}
     for _, v in ipairs(list) do
@@ -249,9 +249,9 @@ end
 
 -- charge charges the other version for what the caller's own admitted. It returns what a receipt says
 -- of that: the limit, what was charged, and a ticket.
-local function charge(e, P, S, cost)
+local function charge(e, P, S, cost, keeps)
   local other = e.other
-  local next, amounts, tickets = fill(other.P, other.S, cost)
+  local next, amounts, tickets = fill(other.P, other.S, cost, keeps)
   e.other = {def = other.def, S = next, used = other.used, ends = other.ends, P = other.P}
   e.used, e.ends = now, endof(P, S)
   return other.def, amounts, tickets
@@ -262,16 +262,23 @@ local function putboth(e, S)
   local v, w = e.both[1], e.both[2]
   e.def, e.S, e.P, e.used, e.ends, e.dirty = v.def, S[1], v.P, v.used, v.ends, true
   e.other = {def = w.def, S = S[2], used = w.used, ends = w.ends, P = w.P}
+  e.both = {{def = v.def, S = S[1], used = v.used, ends = v.ends, P = v.P}, e.other}
 end
 
 -- settle replaces the cost of a receipt by the actual one: each version gets back what it was charged
 -- too much, or is charged the difference. It reports whether it changed anything.
 local function settle(e, P, actual, def, cost, ticket, def2, amounts, tickets)
   if actual > cost then
-    if def ~= P.def or e.both then
-      return false
+    if e.both then -- the caller's version has no state: its work counts for those that have one
+      local S, T = (fill(e.both[1].P, e.both[1].S, actual - cost)), (fill(e.both[2].P, e.both[2].S, actual - cost))
+      putboth(e, {S, T})
+      return true
     end
-    e.S, e.def, e.P, e.dirty = (P.K.book(P, e.S or P.K.contact(P), now, now, actual - cost)), P.def, P, true
+    local S = e.S
+    if S and ticket and P.K.settled and def == P.def and not e.begun then
+      S = P.K.settled(P, S, ticket)
+    end
+    e.S, e.def, e.P, e.dirty = (P.K.book(P, S or P.K.contact(P), now, now, actual - cost)), P.def, P, true
     if e.other then
       charge(e, P, e.S, actual - cost)
     end
@@ -304,7 +311,28 @@ local function settle(e, P, actual, def, cost, ticket, def2, amounts, tickets)
   return true
 end
 
+-- lowered gives back from each version's count, whichever charges it is made of.
+local function lowered(e, P, amount)
+  local function left(v)
+    if v.S and v.P.K.giveback then
+      return v.P.K.giveback(v.P, v.S, now, amount)
+    end
+    return v.S
+  end
+  if e.both then
+    putboth(e, {left(e.both[1]), left(e.both[2])})
+    return
+  end
+  local other = e.other
+  e.S, e.def, e.P, e.dirty = left(e), P.def, P, true
+  if other then
+    e.other = {def = other.def, S = left(other), used = other.used, ends = other.ends, P = other.P}
+  end
+end
+
 versions = {
+  giveback = lowered,
+  given = giveback,
   known = known,
   own = own,
   charge = charge,

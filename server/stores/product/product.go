@@ -33,6 +33,8 @@ type Product struct {
 	// of their own
 	Prompt bool
 	Rooms  bool // the store keeps waiting rooms: it is a RoomKeeper
+	// the store keeps API keys: it is a RecordKeeper
+	Records bool
 }
 
 // A Problem is what is wrong with one setting of a store.
@@ -60,10 +62,35 @@ type Clocked interface {
 	OnClockStep(tell func(behind time.Duration))
 }
 
+// A Remembering store keeps outstanding reservations in its states, so that giving them back is exact.
+type Remembering interface {
+	// Inexact returns how many reservations were too many for that.
+	Inexact() uint64
+}
+
 // A Warmer is a store that can be readied for limits before it is asked about them, so that the
 // first request is as fast as the others. Each group is limits that one call will be about.
 type Warmer interface {
 	Warm(ctx context.Context, groups ...[]weir.Limit) error
+}
+
+// A RecordKeeper is a store that also keeps short texts under names. Calls return when their context
+// ends, and fail once the store is closed.
+type RecordKeeper interface {
+	// Record returns a text; found is false without one. An error with found says that there is something else
+	// under the name.
+	Record(ctx context.Context, name string) (text string, found bool, err error)
+
+	// SetRecord keeps a text, for a while, or without an end if expires is 0.
+	SetRecord(ctx context.Context, name, text string, expires time.Duration) error
+
+	// RemoveRecord removes a text, and reports whether there was one.
+	RemoveRecord(ctx context.Context, name string) (found bool, err error)
+
+	// Records calls each with the names that begin with a prefix, in no order, in steps of bounded
+	// size. A name may come twice, and one that is added or removed meanwhile may be missing. An error
+	// of each ends it.
+	Records(ctx context.Context, prefix string, each func(name string) error) error
 }
 
 // A RoomKeeper is a store that keeps the queues of waiting rooms.

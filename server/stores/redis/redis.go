@@ -30,13 +30,15 @@ func Product() product.Product {
 		Keeps:   keeps,
 		Prompt:  true,
 		Rooms:   true,
+		Records: true,
 	}
 }
 
 // store is an open store. Its Connected, Ready, Warm, Ping and Beat are those of the embedded one.
 type store struct {
 	*weirrueidis.Store
-	def policy.Store
+	def     policy.Store
+	records *records
 }
 
 func open(def policy.Store, tag func(name, key string) string) (product.Store, error) {
@@ -44,7 +46,13 @@ func open(def policy.Store, tag func(name, key string) string) (product.Store, e
 	if err != nil {
 		return nil, err
 	}
-	return &store{s, def}, nil
+	return &store{s, def, newRecords(s, def.Prefix)}, nil
+}
+
+// Close ends calls in flight, and closes the client.
+func (s *store) Close() error {
+	s.records.close()
+	return s.Store.Close()
 }
 
 // ClockSteps implements product.Clocked.
@@ -63,10 +71,10 @@ func check(def policy.Store) (all []product.Problem) {
 	if _, err := weirredis.ParseURL(def.URL); errors.As(err, &wrong) {
 		all = append(all, product.Problem{Field: "url", Message: wrong.Problem, Fix: wrong.Fix})
 	}
-	if strings.HasSuffix(def.Prefix, "limit:") || strings.HasSuffix(def.Prefix, "hold:") {
+	if strings.HasSuffix(def.Prefix, "limit:") || strings.HasSuffix(def.Prefix, "hold:") || strings.HasSuffix(def.Prefix, recordWord) {
 		all = append(all, product.Problem{
 			Field:   "prefix",
-			Message: fmt.Sprintf("keys that begin with %q are also those of named limits or of concurrency under a shorter prefix", def.Prefix),
+			Message: fmt.Sprintf("keys that begin with %q are also those of named limits, of concurrency or of API keys under a shorter prefix", def.Prefix),
 			Fix:     "end it with another word, like " + def.Prefix + "shop:",
 		})
 	}

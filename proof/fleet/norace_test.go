@@ -1,5 +1,0 @@
-//go:build !race
-
-package fleet
-
-var buildFlags []string

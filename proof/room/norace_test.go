@@ -1,5 +1,0 @@
-//go:build !race
-
-package room
-
-var buildFlags []string

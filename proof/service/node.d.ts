@@ -1,0 +1,2 @@
+// What client.ts uses of Node.
+declare const process: { env: Record<string, string | undefined> }

@@ -1,5 +1,0 @@
-//go:build !race
-
-package traffic
-
-var buildFlags []string

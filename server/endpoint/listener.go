@@ -1,0 +1,72 @@
+package endpoint
+
+import (
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// listener is a socket with a bound on its connections. A connection beyond it is closed at once, after
+// the farewell.
+type listener struct {
+	net.Listener
+	farewell                string // in the face's protocol; empty for none
+	max                     atomic.Int64
+	open, accepted, refused atomic.Int64
+}
+
+func newListener(l net.Listener, most int) *listener {
+	bounded := &listener{Listener: l}
+	bounded.setMax(most)
+	return bounded
+}
+
+// setMax changes the bound for connections to come; 0 is the default.
+func (l *listener) setMax(most int) {
+	if most == 0 {
+		most = defaultMaxConnections
+	}
+	l.max.Store(int64(most))
+}
+
+// Accept returns the next connection within the bound.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if l.open.Add(1) > l.max.Load() {
+			l.open.Add(-1)
+			l.refused.Add(1)
+			l.refuse(c)
+			continue
+		}
+		l.accepted.Add(1)
+		return &conn{Conn: c, left: sync.OnceFunc(func() { l.open.Add(-1) })}, nil
+	}
+}
+
+// farewellTime bounds the write of a farewell, which a new connection always has room for.
+const farewellTime = 10 * time.Millisecond
+
+func (l *listener) refuse(c net.Conn) {
+	if l.farewell != "" && c.SetWriteDeadline(time.Now().Add(farewellTime)) == nil {
+		_, _ = io.WriteString(c, l.farewell) // the client may have gone
+	}
+	c.Close()
+}
+
+// conn is a connection that counts until it is closed.
+type conn struct {
+	net.Conn
+	left func()
+}
+
+// Close closes the connection, and makes room for another.
+func (c *conn) Close() error {
+	c.left()
+	return c.Conn.Close()
+}
