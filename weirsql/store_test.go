@@ -135,10 +135,10 @@ func TestLeft(t *testing.T) {
 				for _, l := range lanes {
 					s.sending.Go(func() { s.send(l) })
 				}
-				time.Sleep(5 * time.Second)
+				<-time.After(5 * time.Second)
 				leave()
 				synctest.Wait()
-				time.Sleep(time.Second)
+				<-time.After(time.Second)
 				p.set(false)
 				all.Wait()
 				if err := s.Close(); err != nil {
@@ -160,7 +160,7 @@ func TestLeft(t *testing.T) {
 		}
 		synctest.Wait()
 		tries := p.tries
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		if n := p.tries - tries; n > 1 {
 			t.Errorf("%d attempts for a caller that had left", n)
 		}
