@@ -13,6 +13,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,12 +33,27 @@ import (
 
 var binary string
 
-func TestMain(m *testing.M) { os.Exit(servers.Main(m, &binary)) }
+func TestMain(m *testing.M) {
+	code := servers.Main(m, &binary)
+	os.RemoveAll(caddyDir)
+	os.Exit(code)
+}
 
-// A service is one way to ask for the limit.
+// caddyBinary is Caddy with weircaddy, built in caddyDir by the first test that needs it.
+var (
+	caddyDir    string
+	caddyBinary = sync.OnceValues(func() (path string, err error) {
+		if caddyDir, err = os.MkdirTemp("", "weircaddy"); err != nil {
+			return "", err
+		}
+		return servers.BuildCaddy(context.Background(), caddyDir)
+	})
+)
+
+// A service is one way to ask for the limit. Those of one process share the counts of an outage.
 type service struct {
-	name string
-	take func(ctx context.Context, key string, cost int64) (allowed bool, err error)
+	name, process string
+	take          func(ctx context.Context, key string, cost int64) (allowed bool, err error)
 }
 
 // A world is a weir serve with all services, and a client for each.
@@ -51,7 +68,7 @@ type world struct {
 }
 
 // start serves a limit "api" with these parameters: in memory, or in a Redis with these settings. With a
-// Redis, the middleware in this process is a service, too.
+// Redis, the middleware in this process and a Caddy are services, too.
 func start(t *testing.T, parameters, redisAddress, storeSettings string) *world {
 	t.Helper()
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -74,10 +91,10 @@ func start(t *testing.T, parameters, redisAddress, storeSettings string) *world 
 	}
 	t.Cleanup(func() { conn.Close() })
 	w.envoy = pb.NewRateLimitServiceClient(conn)
-	// Caddy with weircaddy over the same store belongs here as well, once it is built in this module.
-	w.services = []service{{"gateway", w.gateway}, {"rls", w.rls}, {"resp", w.resp}, {"json", w.json}, {"hook", w.hook}}
+	w.services = []service{{"gateway", "serve", w.gateway}, {"rls", "serve", w.rls}, {"resp", "serve", w.resp}, {"json", "serve", w.json}, {"hook", "serve", w.hook}}
 	if redisAddress != "" {
-		w.services = append(w.services, service{"middleware", w.middleware(limit + "routes: [{ match: /, limits: [api] }]\n")})
+		w.services = append(w.services, service{"middleware", "test", w.middleware(limit + "routes: [{ match: /, limits: [api] }]\n")},
+			service{"caddy", "caddy", w.caddy(parameters, redisAddress, storeSettings)})
 	}
 	return w
 }
@@ -239,6 +256,34 @@ func (w *world) middleware(policy string) func(context.Context, string, int64) (
 		r.RemoteAddr = "192.0.2.1:1234"
 		handler.ServeHTTP(out, r)
 		return admitted(out.Result(), nil)
+	}
+}
+
+// caddy starts a Caddy with the limit in its Caddyfile.
+func (w *world) caddy(parameters, redisAddress, storeSettings string) func(context.Context, string, int64) (bool, error) {
+	w.t.Helper()
+	path, err := caddyBinary()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	lines := func(settings string) string { // of a Caddyfile, for settings of a policy
+		return strings.NewReplacer(", ", "\n", ": ", " ").Replace(strings.TrimPrefix(settings, ", ")) + "\n"
+	}
+	options := "weir {\nstore shared redis://" + redisAddress + " {\n" + lines(storeSettings) + "}\n}"
+	site := "weir {\nlimit api {\nkey {header.User}\ncost {header.X-Cost}\ntoken_bucket {\n" + lines(parameters) + "}\nstore shared\n}\n}\nrespond ok"
+	ctx, cancel := context.WithTimeout(w.t.Context(), servers.Patience)
+	defer cancel()
+	c, err := servers.WeirCaddy(ctx, path, w.t.TempDir(), options, site)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			w.t.Error(err)
+		}
+	})
+	return func(ctx context.Context, key string, cost int64) (bool, error) {
+		return admitted(w.client.Do(get(ctx, "http://"+c.Addr+"/", key, cost)))
 	}
 }
 

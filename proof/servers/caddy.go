@@ -2,10 +2,12 @@ package servers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -21,13 +23,22 @@ func CaddyWith(ctx context.Context, dir, site string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	return runCaddy(ctx, path, dir, "", site)
+}
+
+// WeirCaddy is CaddyWith for the binary of BuildCaddy, with global options.
+func WeirCaddy(ctx context.Context, binary, dir, options, site string) (*Server, error) {
+	return runCaddy(ctx, binary, dir, options, site)
+}
+
+func runCaddy(ctx context.Context, path, dir, options, site string) (*Server, error) {
 	free, err := FreeAddress()
 	if err != nil {
 		return nil, err
 	}
 	addr := free.Host
 	file := filepath.Join(dir, "Caddyfile")
-	conf := fmt.Sprintf("{\n\tadmin off\n\tauto_https off\n}\nhttp://%s {\n%s\n}\n", addr, site)
+	conf := fmt.Sprintf("{\n\tadmin off\n\tauto_https off\n%s\n}\nhttp://%s {\n%s\n}\n", options, addr, site)
 	if err := os.WriteFile(file, []byte(conf), 0o644); err != nil {
 		return nil, err
 	}
@@ -39,7 +50,13 @@ func CaddyWith(ctx context.Context, dir, site string) (*Server, error) {
 		return nil, err
 	}
 	free.releaseAfter(p)
-	if err := p.until(ctx, func(context.Context) error { return dial(addr) }); err != nil {
+	ready := func(context.Context) error {
+		if !strings.Contains(p.Output(), "serving initial configuration") { // its apps start in any order, and HTTP may be the first
+			return errors.New("Caddy's log does not say yet that it serves")
+		}
+		return dial(addr)
+	}
+	if err := p.until(ctx, ready); err != nil {
 		return nil, err
 	}
 	return &Server{Process: p, Addr: addr}, nil
