@@ -28,6 +28,7 @@ const (
 	briefFor     = int64(10 * time.Second / unit)
 	mostOnce     = 128 // settlements with a Once; older ones have keys of their own
 	mostVersions = 2
+	mostSerial   = math.MaxInt64 // of reservations: one in each nanosecond of 292 years
 )
 
 // errForeign is about a value that is not ours.
@@ -173,7 +174,9 @@ func (s *limits) readEntry(value []byte, remember int) (*entry, error) {
 	for i := range e.nodes {
 		e.nodes[i] = node{r.Uint(), r.Uint(), e.clock.last - r.Int(), r.Int()}
 	}
-	e.serial = outstanding.ID(r.Uint())
+	if e.serial = outstanding.ID(r.Uint()); e.serial > mostSerial {
+		r.Fail() // the IDs of later reservations would begin again
+	}
 	e.brief = make([]brief, r.Count(1<<16))
 	for i := range e.brief {
 		e.brief[i] = brief{outstanding.ID(r.Uint()), r.Int(), readParts(r)}
@@ -222,7 +225,7 @@ func (s *limits) readVersion(r *packed.Reader, newest outstanding.ID, remember i
 
 // valid reports whether the states can be written: a receipt may have said anything.
 func (e *entry) valid() bool {
-	return !slices.ContainsFunc(e.versions, func(v *version) bool { return !v.limit.rule.Valid(v.state) })
+	return e.serial <= mostSerial && !slices.ContainsFunc(e.versions, func(v *version) bool { return !v.limit.rule.Valid(v.state) })
 }
 
 // written notes a write of a node, and drops what is too old to matter.

@@ -8,8 +8,9 @@ import (
 )
 
 // The methods in this file write what is outstanding for a holder whose states are bytes, and read it
-// back. What they read is checked: whatever the bytes say, later calls do not panic. newest is the latest ID
-// of the holder: none may be above it. Counts of reservations that were inexact are left out.
+// back. What they read is checked: whatever the bytes say, later calls do not panic, and what they write can
+// be read. newest is the latest ID of the holder: none may be above it. Counts of reservations that were
+// inexact are left out.
 
 // Append appends the ledger.
 func (l *Ledger) Append(b []byte) []byte {
@@ -41,11 +42,15 @@ func (l *Ledger) Read(r *packed.Reader, newest ID) {
 	l.coarse, l.returned = r.Bool(), r.Uint()
 	before := ID(0)
 	for i := range n {
-		g := group{first: before + ID(r.Uint()), open: int(r.Uint() & math.MaxInt32), bound: u128.Max()}
+		g := group{first: before + ID(r.Uint()), open: int(min(r.Uint(), math.MaxInt)), bound: u128.Max()}
 		if !r.Bool() {
 			g.bound = r.Wide()
 		}
-		if r.Err() != nil || g.open == 0 || g.first > newest || i > 0 && (g.first <= before || !l.groups[i-1].bound.Less(g.bound)) {
+		switch {
+		case r.Err() != nil, g.first <= before, !numbered(g.open, g.first, newest):
+			r.Fail()
+			return
+		case i > 0 && !(l.groups[i-1].bound.Less(g.bound) && numbered(l.groups[i-1].open, before, g.first-1)):
 			r.Fail()
 			return
 		}
@@ -58,6 +63,9 @@ func (l *Ledger) Read(r *packed.Reader, newest ID) {
 		before = g.first
 	}
 }
+
+// numbered reports whether so many reservations have their IDs between two, which may be among them.
+func numbered(n int, from, to ID) bool { return n > 0 && from <= to && uint64(n-1) <= uint64(to-from) }
 
 // Append appends the bucket.
 func (b *Bucket) Append(p []byte) []byte {
@@ -91,20 +99,40 @@ func (b *Bucket) Read(r *packed.Reader, newest ID) {
 	if n > 0 {
 		b.before = r.Wide()
 	}
-	before := ID(0)
+	newestGroup := b.ledger.newest()
+	before := newestGroup.first
+	if b.last > newest || b.last < before {
+		r.Fail()
+		return
+	}
 	for i := range n {
 		c := promised{ID(r.Uint()), r.Wide(), r.Wide()}
 		switch {
-		case r.Err() != nil, b.last > newest, c.id > b.last, i == 0 && c.id == 0, c.id != 0 && c.id <= before, !b.promised.makeRoom():
+		case r.Err() != nil, c.id > b.last, i == 0 && c.id == 0, c.id != 0 && c.id <= before:
+			r.Fail()
+			return
+		case i == 0 && before != 0 && !numbered(newestGroup.open, before, c.id-1), !b.promised.makeRoom():
 			r.Fail()
 			return
 		}
 		before = max(before, c.id)
 		b.promised.add(c, before)
 	}
-	if r.Err() == nil && b.Empty() {
+	if r.Err() == nil && (b.Empty() || b.promised.after(b.before).Hi > maxTimeHi) {
 		r.Fail()
 	}
+}
+
+// maxTimeHi is the most that the high half of a time in ticks can be: a clock unit has less than 2^63 ticks,
+// and a clock 2^64 units. A sum of times that is no more than that has not saturated.
+const maxTimeHi = math.MaxInt64
+
+// newest is the newest group; zero if there is none.
+func (l *Ledger) newest() (g group) {
+	if n := len(l.groups); n > 0 {
+		g = l.groups[n-1]
+	}
+	return g
 }
 
 // Append appends the journal. All of its charges must have been made by one rule.
