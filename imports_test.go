@@ -50,6 +50,7 @@ var floors = map[string][]string{
 	"internal/rules":       {"internal/outstanding", "internal/packed", "internal/u128"},
 	"internal/raced":       nil, // for tests
 	"internal/rawserver":   nil, // for tests
+	"internal/rediserror":  nil,
 	"internal/refusal":     nil,
 	"internal/regular":     nil,
 	"internal/seeds":       nil, // for tests

@@ -4,10 +4,11 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/weirflow/weir/internal/rediserror"
 )
 
 // A protocol is how the requests of an exchange are written down for a script, and how its answers
@@ -196,9 +197,9 @@ func (x *exchange) receive(r Reply) {
 	case strings.HasPrefix(text, "NOSCRIPT"):
 		x.source = true
 	case x.protocol != protocolPlaces && x.adapt(text):
-	case refused(text):
+	case rediserror.Refused(text):
 		x.failure = r.Err
-	case lost(r.Err):
+	case rediserror.Lost(r.Err):
 		x.failure = r.Err
 		x.unsure = x.unsure || x.expiry != unknown
 		for _, r := range x.requests {
@@ -210,27 +211,3 @@ func (x *exchange) receive(r Reply) {
 		x.finish(fmt.Errorf("weirredis: %w", r.Err))
 	}
 }
-
-// refused reports whether the server did nothing, and would do it a little later: it is busy with
-// something else, or another server has become the master.
-func refused(text string) bool {
-	for _, p := range []string{"LOADING", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "BUSY", "MOVED", "ASK", "NOREPLICAS"} {
-		if strings.HasPrefix(text, p) {
-			return true
-		}
-	}
-	return false
-}
-
-// lost reports whether an error is not the server's: the call may have been carried out.
-func lost(err error) bool {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return true // whether there is time for another attempt is seen there
-	}
-	code, _, _ := strings.Cut(err.Error(), " ")
-	// errors of the server begin with a word in capitals
-	return code != strings.ToUpper(code) || code == "EOF"
-}
-
-// passing reports whether an error may be gone when the call is repeated.
-func passing(err error) bool { return refused(err.Error()) || lost(err) }

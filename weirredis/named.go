@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/rediserror"
 	"github.com/weirflow/weir/internal/rules"
 	"github.com/weirflow/weir/internal/snake"
 )
@@ -284,7 +285,7 @@ func (n *Named) call(ctx context.Context, keys []string, args ...string) (*reade
 			if s.learn(code) && ctx.Err() == nil {
 				continue
 			}
-		case passing(err):
+		case rediserror.Passing(err):
 			unsure = true
 			if s.pause(ctx, tries); ctx.Err() == nil {
 				continue
@@ -308,7 +309,7 @@ func refusedCall(err error) error {
 	switch text := err.Error(); {
 	case strings.HasPrefix(text, "WEIRNONE"):
 		return fmt.Errorf("%w: %w", ErrNoLimit, err)
-	case passing(err):
+	case rediserror.Passing(err):
 		return fmt.Errorf("weirredis: no reply: %w", err)
 	case strings.HasPrefix(text, "WEIRLATE"):
 		return errors.New("weirredis: no reply in time: the charge may have been carried out or not")

@@ -104,6 +104,35 @@ func TestQueueWithFewRights(t *testing.T) {
 	}
 }
 
+// TestQueueInAHaltedRedis: a poll waits until a Redis goes on that has stood still for longer than its client
+// keeps a connection without a reply. The visitor gets the place that the first attempt would have given.
+func TestQueueInAHaltedRedis(t *testing.T) {
+	s := servers.StartRedis(t, servers.RedisOptions{})
+	line := openQueue(t, s.URL(), plainSpec())
+	some(t, line)
+	if err := s.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	type result struct {
+		room.Standing
+		error
+	}
+	joined := make(chan result, 1)
+	go func() {
+		a, err := line.Poll(t.Context(), room.Poll{ID: "late", Join: true})
+		joined <- result{a, err}
+	}()
+	select { // a client that pings its connections ends them after a second
+	case a := <-joined:
+		t.Errorf("while Redis stands still: %+v", a)
+	case <-time.After(2500 * time.Millisecond):
+	}
+	s.Resume()
+	if a := <-joined; a.error != nil || a.State != room.Waiting || a.Ahead != 3 {
+		t.Errorf("after Redis stood still: %+v", a)
+	}
+}
+
 // TestQueueOnACluster: all keys of a room are in one slot.
 func TestQueueOnACluster(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*servers.Patience)

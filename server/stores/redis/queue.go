@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirflow/weir/internal/pause"
+	"github.com/weirflow/weir/internal/rediserror"
 	"github.com/weirflow/weir/server/room"
 	"github.com/weirflow/weir/weirredis"
 )
@@ -32,8 +34,9 @@ type QueueOptions struct {
 
 // Queue is the queue of a waiting room in Redis, for all gateways that use it. Each poll is one
 // script (queue.lua) and one round trip, on the server's clock. The keys expire an hour after
-// nobody could be in the room any more. A poll without a reply is not repeated: the visitor's page
-// polls again.
+// nobody could be in the room any more. A poll without a reply is repeated within its deadline, which
+// changes nothing in the queue: a connection that is lost sends no visitor away. What the lost reply
+// reported of entering and leaving visitors is missing in the counts.
 type Queue struct {
 	evaler     weirredis.Evaler
 	script     *weirredis.Script
@@ -101,16 +104,26 @@ func (r *Queue) Poll(ctx context.Context, q room.Poll) (room.Standing, error) {
 	args := make([]string, 0, len(r.parameters)+8)
 	args = append(append(args, r.parameters...), q.ID, strconv.Itoa(int(q.Ticket)), strconv.FormatInt(q.Place, 10), strconv.FormatInt(q.End, 10),
 		strconv.FormatInt(q.Started, 10), bit(q.Provisional), bit(q.Enter), bit(q.Join))
-	c := weirredis.Call{Script: r.script, Keys: r.keys, Args: args}
-	text, err := r.evaler.Eval(ctx, c)
-	if err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
-		c.Send = true
-		text, err = r.evaler.Eval(ctx, c)
-	}
+	text, err := r.eval(ctx, weirredis.Call{Script: r.script, Keys: r.keys, Args: args})
 	if err != nil {
 		return room.Standing{}, fmt.Errorf("room: %w", err)
 	}
 	return parseStanding(text)
+}
+
+// eval makes attempts until there is a reply, the server reports an error that would come again, or the context
+// ends. Between attempts it waits as a weirredis.Store does: 2 ms after the first, and up to 50 ms.
+func (r *Queue) eval(ctx context.Context, c weirredis.Call) (text string, err error) {
+	for wait := 2 * time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
+		text, err = r.evaler.Eval(ctx, c)
+		if err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
+			c.Send = true
+			text, err = r.evaler.Eval(ctx, c)
+		}
+		if err == nil || !rediserror.Passing(err) || ctx.Err() != nil || pause.For(ctx, wait) != nil {
+			return text, err
+		}
+	}
 }
 
 // parseStanding parses the reply of queue.lua.
