@@ -1,8 +1,11 @@
 // Package keyed keeps one limit for each of many keys (addresses, users, items), in bounded memory.
 //
-//	l, err := keyed.New[netip.Addr](weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 20}, keyed.Options{MaxKeys: 1_000_000})
+//	l, err := keyed.New[string](weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 20}, keyed.Options{MaxKeys: 1_000_000})
 //	...
-//	if !l.Allow(addr) { ... }
+//	if !l.Allow(policy.ClientKey(addr)) { ... }
+//
+// ClientKey of package policy makes the /64 of an IPv6 address the key: with whole addresses, a client
+// would have a new limit with each of its 2^64. For HTTP handlers, see package weirhttp.
 //
 // A new key takes no memory, and neither does an idle one, whose state equals an unused one. While
 // there is room, no other key is evicted. Without room for a new key, Options.Full decides what

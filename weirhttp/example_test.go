@@ -118,6 +118,39 @@ func ExampleFallback() {
 	// 404, RateLimit: "per-key";r=199;t=1, Retry-After:
 }
 
+func ExampleLimit_severalServices() {
+	perTenant, err := weir.NewShared(weir.TokenBucket{Rate: weir.PerHour(100), Burst: 20}, openStore(), weir.Named("per-tenant"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	byTenant := weirhttp.ByHeader("X-Tenant")
+	api := weirhttp.Limit(perTenant, byTenant)(handler)
+	importer := &http.Client{Transport: weirhttp.NewTransport(nil, weirhttp.Pace(perTenant, byTenant))}
+	work := func(ctx context.Context, tenant string) error {
+		return perTenant.Wait(ctx, tenant, 1)
+	}
+	//
+	if err := work(context.Background(), "acme"); err != nil {
+		log.Fatal(err)
+	}
+	server := httptest.NewServer(handler)
+	defer server.Close()
+	r := httptest.NewRequest("GET", server.URL, nil)
+	r.RequestURI = "" // of a client's request
+	r.Header.Set("X-Tenant", "acme")
+	resp, err := importer.Do(r)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer resp.Body.Close()
+	w := httptest.NewRecorder()
+	api.ServeHTTP(w, r)
+	limit, _, _ := strings.Cut(w.Header().Get("RateLimit"), ";t=") // the time depends on the speed of the machine
+	fmt.Println(limit)
+	// Output:
+	// "per-tenant";r=17
+}
+
 func ExampleShadow() {
 	dryRun := weirhttp.Observe(func(r weirhttp.Response) {
 		if !r.Decision.Allowed {
@@ -202,7 +235,7 @@ func TestGoPageShowsTheExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	var source strings.Builder
-	for _, file := range []string{"example_test.go", "policyexample_test.go", "migration_test.go", "transportexample_test.go", "../group/example_test.go", "../weirgrpc/example_test.go", "../weirgoredis/example_test.go", "../weirjwt/example_test.go"} {
+	for _, file := range []string{"example_test.go", "policyexample_test.go", "migration_test.go", "transportexample_test.go", "workersexample_test.go", "../group/example_test.go", "../weirgrpc/example_test.go", "../weirgoredis/example_test.go", "../weirjwt/example_test.go"} {
 		text, err := os.ReadFile(file)
 		if err != nil && !os.IsNotExist(err) {
 			t.Fatal(err)
