@@ -215,17 +215,23 @@ func (c *call) ready() (*http.Request, error) {
 	if c.number == 0 {
 		return c.request, nil
 	}
+	made := false
+	defer func() {
+		if !made { // also if GetBody panicked
+			c.pass.Cancel()
+			_ = c.reserved.Cancel(ctx)
+			c.left.Notify()
+		}
+	}()
 	r := *c.request
 	if r.GetBody != nil {
 		body, err := r.GetBody()
 		if err != nil {
-			c.pass.Cancel()
-			_ = c.reserved.Cancel(ctx)
-			c.left.Notify()
 			return nil, fmt.Errorf("weirhttp: the body cannot be sent again: %w", err)
 		}
 		r.Body = body
 	}
+	made = true
 	return &r, nil
 }
 

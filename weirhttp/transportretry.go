@@ -45,6 +45,15 @@ func transient(err error) bool {
 // responded ends an attempt with a response, or lets it end with the response's body. It reports for
 // how long the response holds back others, and whether the request is sent again.
 func (c *call) responded(resp *http.Response, sent time.Time) (held time.Duration, again bool) {
+	decided := false
+	defer func() {
+		if !decided { // the function of Repeatable panicked: the caller does not get the response
+			if resp.Body != nil {
+				_ = resp.Body.Close()
+			}
+			c.leave(weir.Dropped)
+		}
+	}()
 	report := reportOf(resp)
 	held = c.pass.Done(report)
 	if held > 0 && c.shared != nil {
@@ -57,6 +66,7 @@ func (c *call) responded(resp *http.Response, sent time.Time) (held time.Duratio
 	case resp.StatusCode == http.StatusBadGateway, resp.StatusCode == http.StatusGatewayTimeout:
 		outcome, again = weir.Dropped, c.repeats(pacing.Backoff(c.number, firstBackoff, longestBackoff))
 	}
+	decided = true
 	if again {
 		drain(resp.Body)
 		c.settle(nil, nil, report.Refused)
