@@ -67,7 +67,8 @@ func IsProxyHeader(name string) bool {
 	switch name {
 	case "Forwarded", "X-Real-Ip", "X-Client-Ip", "X-Remote-Ip", "X-Remote-Addr", "X-Originating-Ip", "X-Cluster-Client-Ip", "X-Proxyuser-Ip",
 		"X-Original-Forwarded-For", "X-Original-Host", "X-Original-Url", "X-Rewrite-Url", "X-Host", "X-Url-Scheme", "Front-End-Https",
-		"Client-Ip", "Proxy-Client-Ip", "Wl-Proxy-Client-Ip", "True-Client-Ip", "Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Cf-Ipcountry",
+		"Client-Ip", "Proxy-Client-Ip", "Wl-Proxy-Client-Ip", "True-Client-Ip", "Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Cf-Pseudo-Ipv4", "Cf-Ipcountry",
+		"Forwarded-For", "X-Forward-For", "Remote-Addr", "X-Http-Host-Override", "X-Nf-Client-Connection-Ip", "X-Vercel-Forwarded-For", "Cloudfront-Viewer-Address", "Incap-Client-Ip",
 		"Fastly-Client-Ip", "Fly-Client-Ip", "Do-Connecting-Ip", "X-Envoy-External-Address", "X-Appengine-User-Ip", "X-Azure-Clientip", "X-Azure-Socketip":
 		return true
 	}

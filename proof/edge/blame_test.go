@@ -263,3 +263,48 @@ func TestDescriptorsRunOut(t *testing.T) {
 		}
 	}
 }
+
+// TestServicesLeaveDescriptors: clients of the service's addresses lock operators out as little as
+// those of the gateway do. They once took all descriptors, and the admin pages did not respond.
+func TestServicesLeaveDescriptors(t *testing.T) {
+	t.Parallel()
+	g := servePolicy(t, limited(t, 96), `
+listen:
+  admin: 127.0.0.1:0
+  gateway: 127.0.0.1:0
+  http: 127.0.0.1:0
+  resp: 127.0.0.1:0
+  rls: { address: 127.0.0.1:0, http: 127.0.0.1:0 }
+limits: { all: { token_bucket: { rate: 1/s, burst: 1 } } }
+upstreams: { up: { url: "http://127.0.0.1:1" } }
+routes: [{ match: /, upstream: up, limits: [all] }]
+`)
+	for _, face := range []string{"http", "resp", "rls"} {
+		for _, address := range g.ByFace[face] {
+			var clients []net.Conn
+			for range 200 {
+				c, err := net.Dial("tcp", address)
+				if err != nil {
+					t.Fatal(err)
+				}
+				clients = append(clients, c)
+			}
+			anew := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
+			for _, page := range []string{"/readyz", "/v1/status"} {
+				resp, err := anew.Get("http://" + g.Admin + page)
+				if err != nil {
+					t.Fatalf("%s while clients of listen.%s hold all descriptors: %v", page, face, err)
+				}
+				if resp.Body.Close(); resp.StatusCode != http.StatusOK {
+					t.Errorf("%s while clients of listen.%s hold all descriptors: %s", page, face, resp.Status)
+				}
+			}
+			for _, c := range clients {
+				c.Close()
+			}
+		}
+		if m := g.Samples(t); m[`weir_face_connections_refused_total{face="`+face+`",reason="descriptors"}`] == 0 {
+			t.Errorf("listen.%s: no refusal is counted", face)
+		}
+	}
+}

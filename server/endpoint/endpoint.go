@@ -196,7 +196,7 @@ func descsOf(name string) descs {
 	return descs{
 		prometheus.NewDesc("weir_face_connections_open", "Open connections of clients, by face.", nil, of),
 		prometheus.NewDesc("weir_face_connections_accepted_total", "Accepted connections of clients, by face.", nil, of),
-		prometheus.NewDesc("weir_face_connections_refused_total", "Connections closed at once, as max_connections were open, by face.", nil, of),
+		prometheus.NewDesc("weir_face_connections_refused_total", "Connections closed at once, by face: as max_connections were open (full), or for lack of file descriptors.", []string{"reason"}, of),
 		prometheus.NewDesc("weir_face_certificate_not_after_seconds", "Expiry of a certificate as Unix time, by face and file.", []string{"file"}, of),
 	}
 }
@@ -213,7 +213,8 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	l := m.listener
 	ch <- prometheus.MustNewConstMetric(m.descs.open, prometheus.GaugeValue, float64(l.open.Load()))
 	ch <- prometheus.MustNewConstMetric(m.accepted, prometheus.CounterValue, float64(l.accepted.Load()))
-	ch <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(l.refused.Load()))
+	ch <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(l.full.Load()), "full")
+	ch <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(l.exhausted.Load()), "descriptors")
 	if m.certificates == nil {
 		return
 	}

@@ -6,19 +6,27 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirflow/weir/server/descriptors"
 )
 
 // listener is a socket with a bound on its connections. A connection beyond it is closed at once, after
-// the farewell.
+// the farewell. So is one that has a file descriptor of those kept for operators.
 type listener struct {
 	net.Listener
-	farewell                string // in the face's protocol; empty for none
-	max                     atomic.Int64
-	open, accepted, refused atomic.Int64
+	farewell        string // in the face's protocol; empty for none
+	spare           descriptors.Reserve
+	max             atomic.Int64
+	open, accepted  atomic.Int64
+	full, exhausted atomic.Int64 // refused beyond max, and for lack of descriptors
 }
 
+// Bounded returns a listener that accepts at most the default of max_connections at once, and leaves
+// operators their file descriptors. It is for pages of a face that have an address of their own.
+func Bounded(l net.Listener) net.Listener { return newListener(l, 0) }
+
 func newListener(l net.Listener, most int) *listener {
-	bounded := &listener{Listener: l}
+	bounded := &listener{Listener: l, spare: descriptors.Current()}
 	bounded.setMax(most)
 	return bounded
 }
@@ -38,9 +46,14 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
+		if !l.spare.AdmitsClient(c) {
+			l.exhausted.Add(1)
+			l.refuse(c)
+			continue
+		}
 		if l.open.Add(1) > l.max.Load() {
 			l.open.Add(-1)
-			l.refused.Add(1)
+			l.full.Add(1)
 			l.refuse(c)
 			continue
 		}

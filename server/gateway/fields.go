@@ -41,13 +41,14 @@ func clientHeader(p *policy.Policy) string {
 	return http.CanonicalHeaderKey(cmp.Or(p.ClientHeader, "X-Forwarded-For"))
 }
 
-// distrust removes what only proxies may tell, unless the client is trusted. It reports whether
-// there may be aliases among the fields.
+// distrust removes what only proxies may tell, unless the client is trusted, and Proxy from everyone:
+// CGI programs get it as HTTP_PROXY, which their HTTP clients take for the proxy to use, and no
+// proxy has anything to say there. It reports whether there may be aliases among the fields.
 func (f *fieldRules) distrust(h http.Header, trusted bool) (mayAlias bool) {
 	mayAlias = f.unusual
 	for name := range h {
 		switch {
-		case !trusted && (name == f.clientIn || policy.IsProxyHeader(name)):
+		case name == "Proxy", !trusted && (name == f.clientIn || policy.IsProxyHeader(name)):
 			delete(h, name)
 		case !mayAlias:
 			mayAlias = !httpsyntax.IsUsualName(name)
@@ -142,7 +143,7 @@ func (f *fieldRules) mayTrail(name string) bool {
 	if _, matters := f.folded[folded]; matters || policy.IsProxyHeader(http.CanonicalHeaderKey(folded)) || name == f.clientIn {
 		return false
 	}
-	for _, prefix := range [...]string{"content-", "if-", "proxy-", "sec-", "access-control-", "x-forwarded"} {
+	for _, prefix := range [...]string{"content-", "if-", "proxy", "sec-", "access-control-", "x-forwarded"} {
 		if strings.HasPrefix(folded, prefix) {
 			return false
 		}

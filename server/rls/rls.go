@@ -212,7 +212,7 @@ func (f *Face) openPages(h face.Host, address string) error {
 	if err != nil {
 		return fmt.Errorf("listen.rls.http: %w", err)
 	}
-	f.pages = face.NewHTTP(l, f.pagesAt(address), h.Log)
+	f.pages = face.NewHTTP(endpoint.Bounded(l), f.pagesAt(address), h.Log)
 	return nil
 }
 
