@@ -163,7 +163,8 @@ proof  ./redis -run GroupOfAnything -rapid.checks=$(WALKS)
 proof  ./nginx -v -sequences $(SEQUENCES) -in-flight 250
 proof  ./room -run Queue|Model -rapid.checks=$(WALKS)
 proof  ./fleet -v -run RollingDeploy -rolling=$(FAULTS)
-proof  ./edge -run ReachesUncounted -attempts 20000
+proof  ./edge -v -run NothingReachesUncounted -guard $(GUARD)
+proof  ./edge -v -run NoVariantReachesUncounted -guard $(GUARD)
 proof  ./edge -v -run H2spec|WebSocketCorpus|Trickling -guard $(GUARD)
 proof  ./edge -v -run TestDesync -guard $(GUARD)
 proof  ./caddy -caddy.race

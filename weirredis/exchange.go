@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -36,7 +37,8 @@ type exchange struct {
 	source   bool      // the server lacks the script
 	tries    int
 	over     bool
-	failure  error // of the latest attempt
+	failure  error    // of the latest attempt
+	refusal  *refusal // of the latest attempt that the server refused
 
 	// Of charges:
 	kinds  kindSet
@@ -126,6 +128,8 @@ func (x *exchange) unanswered() error {
 	switch {
 	case x.store.ctx.Err() != nil:
 		return errClosed
+	case x.refusal != nil && (x.failure == nil || errors.Is(x.failure, context.DeadlineExceeded)): // no time was left for a reply to the latest attempt
+		return fmt.Errorf("weirredis: no reply: %w", x.refusal.err)
 	case x.failure != nil:
 		return fmt.Errorf("weirredis: no reply: %w", x.failure)
 	}
@@ -198,7 +202,10 @@ func (x *exchange) receive(r Reply) {
 		x.source = true
 	case x.protocol != protocolPlaces && x.adapt(text):
 	case rediserror.Refused(text):
-		x.failure = r.Err
+		x.failure, x.refusal = r.Err, &refusal{r.Err}
+		for _, r := range x.requests {
+			r.refusal.Store(x.refusal)
+		}
 	case rediserror.Lost(r.Err):
 		x.failure = r.Err
 		x.unsure = x.unsure || x.expiry != unknown

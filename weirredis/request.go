@@ -3,8 +3,10 @@ package weirredis
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirflow/weir"
@@ -21,9 +23,13 @@ type request struct {
 	done     chan struct{} // closed when it is complete; nil with a callback
 	// called when it is complete, by a goroutine of the store that must not wait
 	then     func(*request)
-	repeated bool  // an attempt may have been carried out whose reply was lost
-	err      error // about all of it
+	repeated bool                    // an attempt may have been carried out whose reply was lost
+	err      error                   // about all of it
+	refusal  atomic.Pointer[refusal] // the latest of an attempt that is repeated: why there is no answer yet
 }
+
+// A refusal is the error of a server that did nothing, and may do it a little later.
+type refusal struct{ err error }
 
 // size is what a request counts for, of maxCharges.
 func (r *request) size() int { return max(len(r.charges), 1) }
@@ -47,10 +53,19 @@ func (s *Store) wait(ctx context.Context, r *request) error {
 	case <-r.done:
 		return nil
 	case <-ctx.Done():
-		return r.orElse(ctx.Err())
+		return r.orElse(r.late(ctx.Err()))
 	case <-s.ctx.Done():
 		return r.orElse(errClosed)
 	}
+}
+
+// late is the error of a caller whose context has ended: with what the server said meanwhile, which
+// tells an operator more than that time has run out.
+func (r *request) late(err error) error {
+	if why := r.refusal.Load(); why != nil && errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("weirredis: %w: %w", why.err, err)
+	}
+	return err
 }
 
 // orElse returns nil if there is an answer, and the error if there is none.

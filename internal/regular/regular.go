@@ -1,5 +1,6 @@
 // Package regular opens files whose names come from a configuration. Opening one never blocks: a
-// named pipe, which blocks until somebody writes to it, a device and a socket are errors.
+// named pipe, which blocks until somebody writes to it, a device and a socket are errors. Reads of
+// one that has nothing to say yet end with an error too.
 package regular
 
 import (
@@ -9,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+	"time"
 )
 
 // ErrIrregular is found by errors.Is in the error about what is not a regular file.
@@ -37,7 +39,18 @@ func Open(path string) (*os.File, error) {
 		f.Close()
 		return nil, irregular
 	}
+	bound(f, readTime)
 	return f, nil
+}
+
+// readTime is how long a file that can make a reader wait is read at most.
+const readTime = 10 * time.Second
+
+// bound ends reads that wait. Some files count as regular, and make a reader wait nevertheless, like
+// /proc/kmsg, until the kernel says something. They have deadlines, as a connection has; a file on a
+// disk neither has nor needs one.
+func bound(f *os.File, within time.Duration) {
+	_ = f.SetReadDeadline(time.Now().Add(within)) // os.ErrNoDeadline for a file on a disk
 }
 
 // Read returns the content of a regular file of at most limit bytes.

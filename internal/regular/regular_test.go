@@ -48,3 +48,28 @@ func TestOpenNeverBlocks(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestReadsThatWaitEnd: /proc/kmsg counts as a regular file, and once held a plan of the policy, and
+// a goroutine, for as long as the kernel said nothing. A pipe stands for it: as root, a test would
+// take lines from the kernel's log.
+func TestReadsThatWaitEnd(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	bound(r, 0)
+	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error(err)
+	}
+	f, err := os.Open("regular.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	bound(f, 0)
+	if _, err := f.Read(make([]byte, 1)); err != nil {
+		t.Errorf("a file on a disk: %v", err)
+	}
+}

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { os.Exit(servers.Main(m, &binary, "test.parallel=8"
 
 // guard is how long the tests of the standing guard run, in rounds: HTTP/2 by h2spec, WebSocket,
 // clients that trickle, and the search for desyncs. Each runs at least one round.
-var guard = flag.Duration("guard", 0, "how long TestH2spec, TestWebSocketCorpus, TestTrickling and TestDesync go on")
+var guard = flag.Duration("guard", 0, "how long TestH2spec, TestWebSocketCorpus, TestTrickling, TestDesync and each of the searches for what ReachesUncounted go on")
 
 // rounds calls a function once, and then until guard is over or the test has failed.
 func rounds(t *testing.T, round func()) {
