@@ -51,7 +51,6 @@ var floors = map[string][]string{
 	"internal/raced":       nil, // for tests
 	"internal/rawserver":   nil, // for tests
 	"internal/rediserror":  nil,
-	"internal/refusal":     nil,
 	"internal/regular":     nil,
 	"internal/seeds":       nil, // for tests
 	"internal/snake":       nil,
@@ -60,6 +59,7 @@ var floors = map[string][]string{
 	"internal/u128":        nil,
 	"internal/usage":       {"internal/httpsyntax", "internal/jsonscan", "internal/nearest"},
 	"internal/vclock":      {"internal/heap"},
+	"internal/refusal":     {"policy"},                                     // above the policy: its responses
 	"internal/charges":     {".", "internal/duration", "internal/rules"},   // above the root: the JSON of its stores
 	"internal/pacing":      {".", "internal/heap", "internal/pause"},       // above the root: it uses our limits
 	"weirclient":           {".", "failover", "lease", "internal/charges"}, // tests use failover and lease

@@ -8,6 +8,7 @@ package policy
 import (
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/weirflow/weir"
@@ -203,6 +204,25 @@ func (r Refused) StatusCode() int {
 		return http.StatusFound
 	}
 	return http.StatusTooManyRequests
+}
+
+// RefusedBy returns what requests of a route get that a limit with a Status of its own refuses, by the
+// name of the limit: the route's response with that status, which a redirect cannot have.
+func (p *Policy) RefusedBy(r *Route) map[string]Refused {
+	var by map[string]Refused
+	for i := range p.Limits {
+		l := &p.Limits[i]
+		if l.Status == 0 || !slices.Contains(r.Limits, l.Name) {
+			continue
+		}
+		if by == nil {
+			by = map[string]Refused{}
+		}
+		own := r.Refused
+		own.Status, own.Redirect = l.Status, ""
+		by[l.Name] = own
+	}
+	return by
 }
 
 // Names of header fields in Policy.Headers.

@@ -106,33 +106,11 @@ func newPolicing(engine *policy.Engine, s settings) (*policing, error) {
 }
 
 func newPolicedRoute(p *policy.Policy, r *policy.Route) policedRoute {
-	c := policedRoute{refused: refusalOf(r.Refused, r.Limits), own: r.Refused != policy.Refused{}, queue: policy.NewQueue(r.Waiting, nil), maxBody: max(r.MaxBody, 0)}
-	for _, name := range r.Limits {
-		for i := range p.Limits {
-			l := &p.Limits[i]
-			if l.Name != name || l.Status == 0 {
-				continue
-			}
-			apart := r.Refused
-			apart.Status, apart.Redirect = l.Status, ""
-			if c.apart == nil {
-				c.apart = map[string]refusal.Response{}
-			}
-			c.apart[name] = refusalOf(apart, r.Limits)
-		}
+	c := policedRoute{refused: refusal.Of(r.Refused, r.Limits, nil), own: r.Refused != policy.Refused{}, apart: map[string]refusal.Response{}, queue: policy.NewQueue(r.Waiting, nil), maxBody: max(r.MaxBody, 0)}
+	for name, refused := range p.RefusedBy(r) {
+		c.apart[name] = refusal.Of(refused, r.Limits, nil)
 	}
 	return c
-}
-
-// refusalOf returns the response to refused requests.
-func refusalOf(r policy.Refused, limits []string) refusal.Response {
-	switch {
-	case r.Redirect != "":
-		return refusal.Redirect(r.StatusCode(), r.Redirect)
-	case r.Body != "":
-		return refusal.Body(r.StatusCode(), r.Type, []byte(r.Body))
-	}
-	return refusal.Default(r.StatusCode(), limits...)
 }
 
 // ServeHTTP evaluates the limits of a request's route, and passes the request on or refuses it.

@@ -1,6 +1,6 @@
 // Package refusal writes the responses to requests that a limit refused: a body, a redirect, or by
-// default a text or RFC 9457 problem+json, whichever the client accepts. The gateway and the
-// middleware share it.
+// default a text or RFC 9457 problem+json, whichever the client accepts. The gateway, the hooks of
+// proxies and the middleware share it.
 package refusal
 
 import (
@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"path"
 	"strconv"
 	"strings"
+
+	"github.com/weirflow/weir/policy"
 )
 
 // A Response is a response that is made once, and written to many refused requests. It is never
@@ -36,6 +39,26 @@ type field struct {
 }
 
 func newField(name, value string) field { return field{name, []string{value}} }
+
+// Of returns the response that a policy names. files are the bodies of the files that it may name, and
+// limits those that may refuse. A last good response (Stale) and another upstream are the caller's.
+func Of(r policy.Refused, limits []string, files map[string][]byte) Response {
+	status := r.StatusCode()
+	if r.Redirect != "" {
+		return Redirect(status, r.Redirect)
+	}
+	if body, ok := files[r.File]; ok && r.File != "" {
+		contentType := r.Type
+		if contentType == "" {
+			contentType = mime.TypeByExtension(path.Ext(r.File))
+		}
+		return Body(status, contentType, body)
+	}
+	if r.Body != "" {
+		return Body(status, r.Type, []byte(r.Body))
+	}
+	return Default(status, limits...)
+}
 
 // Redirect returns a redirect to a URL.
 func Redirect(status int, location string) Response {

@@ -5,7 +5,34 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/weirflow/weir/policy"
 )
+
+// TestOf: the response is the first that a policy names of a redirect, a file and a body.
+func TestOf(t *testing.T) {
+	files := map[string][]byte{"busy.html": []byte("busy")}
+	for name, c := range map[string]struct {
+		of                      policy.Refused
+		status                  int
+		contentType, body, away string
+	}{
+		"nothing":                           {policy.Refused{}, 429, "text/plain; charset=utf-8", "Too Many Requests\n", ""},
+		"a status":                          {policy.Refused{Status: 503}, 503, "text/plain; charset=utf-8", "Service Unavailable\n", ""},
+		"a body":                            {policy.Refused{Body: `{"a": 1}`}, 429, "application/json", `{"a": 1}`, ""},
+		"a body with a type":                {policy.Refused{Body: "a", Type: "text/x"}, 429, "text/x", "a", ""},
+		"a file":                            {policy.Refused{Status: 403, File: "busy.html"}, 403, "text/html; charset=utf-8", "busy", ""},
+		"a file with a type":                {policy.Refused{File: "busy.html", Type: "text/x"}, 429, "text/x", "busy", ""},
+		"a file for a caller without files": {policy.Refused{File: "other.html"}, 429, "text/plain; charset=utf-8", "Too Many Requests\n", ""},
+		"a redirect":                        {policy.Refused{Redirect: "/wait"}, 302, "", "", "/wait"},
+	} {
+		w, r := httptest.NewRecorder(), Of(c.of, []string{"known"}, files)
+		r.Write(w, httptest.NewRequest("GET", "/", nil), "known")
+		if w.Code != c.status || w.Header().Get("Content-Type") != c.contentType || w.Body.String() != c.body || w.Header().Get("Location") != c.away {
+			t.Errorf("%s: %d %v %q", name, w.Code, w.Header(), w.Body)
+		}
+	}
+}
 
 // TestWrite: clients get problem+json only if they accept it, and with the limit that refused.
 func TestWrite(t *testing.T) {

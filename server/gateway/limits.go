@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/weirflow/weir/internal/refusal"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/policyfile"
 )
@@ -25,31 +26,22 @@ func (g *Gateway) newRoute(file *policyfile.File, r *policy.Route, old *state) r
 		failed := g.newRefusal(file, r, r.Failed)
 		c.failed = &failed
 	}
-	for _, name := range r.Limits {
-		for _, l := range file.Policy.Limits {
-			if l.Name != name || l.Status == 0 {
-				continue
-			}
-			apart := r.Refused
-			apart.Status = l.Status
-			if apart.Redirect != "" {
-				apart.Redirect = ""
-			}
-			if c.apart == nil {
-				c.apart = map[string]fallbackResponse{}
-			}
-			c.apart[name] = g.newRefusal(file, r, apart)
-		}
+	c.apart = map[string]fallbackResponse{}
+	for name, refused := range file.Policy.RefusedBy(r) {
+		c.apart[name] = g.newRefusal(file, r, refused)
 	}
 	return c
 }
 
 // newRefusal compiles the response to refused requests, or to those whose upstream failed.
 func (g *Gateway) newRefusal(file *policyfile.File, route *policy.Route, r policy.Refused) fallbackResponse {
-	f := newFallbackResponse(r, route.Limits, file.Bodies)
-	f.stale, f.own = r.Stale, r.Status == 0 && r.Redirect == ""
-	f.plain = r.Body == "" && r.File == "" && r.Redirect == ""
-	f.upstream = route.Upstream
+	f := fallbackResponse{
+		Response: refusal.Of(r, route.Limits, file.Bodies),
+		stale:    r.Stale,
+		upstream: route.Upstream,
+		own:      r.Status == 0 && r.Redirect == "",
+		plain:    r.Body == "" && r.File == "" && r.Redirect == "",
+	}
 	if r.Upstream != "" {
 		f.other = g.newForwarder(file, route, r.Upstream, 0)
 	}

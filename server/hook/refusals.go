@@ -2,9 +2,7 @@ package hook
 
 import (
 	"bytes"
-	"mime"
 	"net/http"
-	"path"
 
 	"github.com/weirflow/weir/internal/refusal"
 	"github.com/weirflow/weir/policy"
@@ -28,41 +26,15 @@ func compile(of *active.Snapshot) *refusals {
 	if p.Headers != nil {
 		c.setFields = weirhttp.SetHeaders(p.Headers...)
 	}
-	status := map[string]int{}
-	for _, l := range p.Limits {
-		status[l.Name] = l.Status
-	}
-	for _, r := range p.Routes {
+	for i := range p.Routes {
+		r := &p.Routes[i]
 		own := map[string]refusal.Response{}
-		for _, name := range r.Limits {
-			if status[name] != 0 {
-				apart := r.Refused
-				apart.Status, apart.Redirect = status[name], ""
-				own[name] = responseOf(apart, r.Limits, of.File.Bodies)
-			}
+		for name, refused := range p.RefusedBy(r) {
+			own[name] = refusal.Of(refused, r.Limits, of.File.Bodies)
 		}
-		c.byRoute, c.byLimit = append(c.byRoute, responseOf(r.Refused, r.Limits, of.File.Bodies)), append(c.byLimit, own)
+		c.byRoute, c.byLimit = append(c.byRoute, refusal.Of(r.Refused, r.Limits, of.File.Bodies)), append(c.byLimit, own)
 	}
 	return c
-}
-
-// responseOf returns the response to refused requests of a route. A last good response (stale) and another
-// upstream are the gateway's alone.
-func responseOf(r policy.Refused, limits []string, files map[string][]byte) refusal.Response {
-	status := r.StatusCode()
-	switch {
-	case r.Redirect != "":
-		return refusal.Redirect(status, r.Redirect)
-	case r.File != "":
-		contentType := r.Type
-		if contentType == "" {
-			contentType = mime.TypeByExtension(path.Ext(r.File))
-		}
-		return refusal.Body(status, contentType, files[r.File])
-	case r.Body != "":
-		return refusal.Body(status, r.Type, []byte(r.Body))
-	}
-	return refusal.Default(status, limits...)
 }
 
 // fields returns the header fields that say what remains of the limits.
