@@ -169,6 +169,7 @@ proof  ./edge -v -run H2spec|WebSocketCorpus|Trickling -guard $(GUARD)
 proof  ./edge -v -run TestDesync -guard $(GUARD)
 proof  ./caddy -caddy.race
 proof  ./resp -run Connections -connections 10000
+proof  ./service -run ManyConnections -connections 10000
 proof/envoy . -run ManyConnections -connections 10000
 proof  ./fleet -run TestAllOrNothing -count $(REPEATS)
 proof  ./transport -v -run HiddenLimits|LearnedLimits|SharedFields -compare -virtual 10m
