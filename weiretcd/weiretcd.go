@@ -17,8 +17,10 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -122,16 +124,19 @@ func (s *Store) Close() error {
 }
 
 // Open opens a Store at a URL such as etcd://user:password@10.0.0.1:2379,10.0.0.2:2379, or etcds:// for TLS. It
-// connects in the background.
+// connects in the background, and logs in with the first call.
 func Open(address string, o weirkv.Options) (*Store, error) {
 	config, err := ParseURL(address)
 	if err != nil {
 		return nil, err
 	}
+	var login lateLogin
+	config.DialOptions = append(config.DialOptions, grpc.WithChainUnaryInterceptor(login.intercept))
 	client, err := clientv3.New(config)
 	if err != nil {
 		return nil, err
 	}
+	login.begun.Store(true)
 	kv := NewKV(client)
 	s, err := weirkv.New(kv, o)
 	if err != nil {
@@ -140,13 +145,27 @@ func Open(address string, o weirkv.Options) (*Store, error) {
 	return &Store{s, kv}, nil
 }
 
+// A lateLogin makes a client log in with its first call. clientv3.New logs in itself, and waits for that: while
+// etcd is unavailable it would fail after 5 s, with the deadline alone as the reason, and the program that has a
+// fallback for outages could not start. A client without a token gets one when a call is refused for that.
+type lateLogin struct{ begun atomic.Bool }
+
+func (l *lateLogin) intercept(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	if method == authenticate && !l.begun.Load() {
+		return rpctypes.ErrGRPCAuthNotEnabled // it goes on without a token
+	}
+	return call(ctx, method, req, reply, conn, opts...)
+}
+
+const authenticate = "/etcdserverpb.Auth/Authenticate"
+
 // errURL says how a URL is written. It holds no part of it, which may be a password.
 var errURL = errors.New("weiretcd: write the URL like etcd://user:password@10.0.0.1:2379,10.0.0.2:2379, or etcds:// for TLS, without path and parameters")
 
 // failFast makes calls fail while there is no connection, with the reason. By default they wait, and then fail with
 // the deadline alone. weirkv repeats them, but not the login, which clientv3.New waits for.
 func failFast(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	if method == "/etcdserverpb.Auth/Authenticate" {
+	if method == authenticate {
 		return call(ctx, method, req, reply, conn, opts...)
 	}
 	return call(ctx, method, req, reply, conn, append(opts[:len(opts):len(opts)], grpc.WaitForReady(false))...)

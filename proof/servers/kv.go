@@ -104,6 +104,21 @@ func (s *EtcdServer) Healthy(ctx context.Context) error {
 	return err
 }
 
+// RequireLogin makes the member and its cluster refuse all calls without a login. root may do everything.
+func (s *EtcdServer) RequireLogin(ctx context.Context, rootPassword string) error {
+	for _, step := range []struct{ path, body string }{
+		{"/v3/auth/user/add", fmt.Sprintf(`{"name":"root","password":%q}`, rootPassword)},
+		{"/v3/auth/role/add", `{"name":"root"}`},
+		{"/v3/auth/user/grant", `{"user":"root","role":"root"}`},
+		{"/v3/auth/enable", `{}`},
+	} {
+		if _, err := s.post(ctx, step.path, step.body); err != nil {
+			return fmt.Errorf("etcd: %s: %w", step.path, err)
+		}
+	}
+	return nil
+}
+
 // Leads reports whether the member is the leader.
 func (s *EtcdServer) Leads(ctx context.Context) bool {
 	text, err := s.post(ctx, "/v3/maintenance/status", "{}")
