@@ -52,7 +52,7 @@ func runCaddy(ctx context.Context, path, dir, options, site string) (*Server, er
 	free.releaseAfter(p)
 	ready := func(context.Context) error {
 		if !strings.Contains(p.Output(), "serving initial configuration") { // its apps start in any order, and HTTP may be the first
-			return errors.New("Caddy's log does not say yet that it serves")
+			return errors.New("the log of Caddy does not say yet that it serves")
 		}
 		return dial(addr)
 	}

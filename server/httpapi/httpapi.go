@@ -171,6 +171,22 @@ func (f *Face) Tick() {
 	}
 }
 
+// Shutdown lets requests in flight end, and what they have left to do in the background.
+func (f *Face) Shutdown(ctx context.Context) error {
+	err := f.HTTP.Shutdown(ctx)
+	f.reservations.Close(ctx)
+	return err
+}
+
+// Close ends all at once.
+func (f *Face) Close() error {
+	err := f.HTTP.Close()
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	f.reservations.Close(ended)
+	return err
+}
+
 // operation is a call of the API, with the scope that it needs.
 type operation struct {
 	method, scope string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirflow/weir"
@@ -89,5 +90,48 @@ func TestExpiredInStores(t *testing.T) {
 	a, err := e.Peek(t.Context(), []policy.Ask{{Limit: "memory", Key: []string{"7"}}, {Limit: "listed", Key: []string{"7"}}, {Limit: "counted", Key: []string{"7"}}})
 	if err != nil || a.Each[0].Decision.Remaining != 6 || a.Each[1].Decision.Remaining != 6 || a.Each[2].Decision.Remaining != 6 {
 		t.Errorf("expired reservations stay charged: %+v, %v", a, err)
+	}
+}
+
+// TestCloseAwaitsSettling: what settles expired reservations in stores has ended when Close returns: once they are
+// settled, or when the time for that is over. It used to go on while the stores were closed.
+func TestCloseAwaitsSettling(t *testing.T) {
+	for _, responds := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			clock := new(weirtest.Clock)
+			in := &slowSettling{weirtest.NewStore(clock.Now), make(chan struct{}), make(chan []weir.Charge, 10)}
+			e, err := policy.New(policy.Policy{Stores: []policy.Store{{Name: "s", URL: "redis://127.0.0.1"}}, Limits: []policy.Limit{
+				{Name: "listed", Limit: weir.TokenBucket{Rate: weir.PerDay(1), Burst: 10}, Store: "s"},
+			}}, policy.Options{Clock: clock.Now, Timers: clock.AfterFunc, Stores: map[string]weir.Store{"s": in}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			now := time.Now()
+			table := outstanding.New(outstanding.Options{Now: func() time.Time { return now }})
+			a, err := e.Reserve(t.Context(), []policy.Ask{{Limit: "listed", Cost: 2}}, 0)
+			if err != nil || !a.Allowed {
+				t.Fatalf("%+v, %v", a, err)
+			}
+			if _, err := table.Add(t.Context(), outstanding.Caller{}, a, time.Second); err != nil {
+				t.Fatal(err)
+			}
+			now = now.Add(2 * time.Second)
+			table.Sweep()
+			<-in.settles
+			if responds {
+				time.AfterFunc(100*time.Millisecond, func() { close(in.may) })
+			}
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			table.Close(ctx) // the bubble ends only when no goroutine is left
+			want := map[bool]time.Duration{true: 100 * time.Millisecond, false: time.Second}[responds]
+			if took := time.Since(began); took != want {
+				t.Errorf("closed within %v, want %v", took, want)
+			}
+			table.Sweep()
+			table.Close(ctx)
+		})
 	}
 }

@@ -88,7 +88,8 @@ type Options struct {
 }
 
 // A Table is the reservations that are open. It is safe for concurrent use. Its methods end expired
-// reservations: what is left to do in stores, they leave to a goroutine that runs until it is done.
+// reservations: what is left to do in stores, they leave to a goroutine that runs until it is done. Close waits
+// for it.
 type Table struct {
 	o        Options
 	mu       sync.Mutex
@@ -98,7 +99,12 @@ type Table struct {
 	bounds   map[string]amount // by bound of callers
 	expired  uint64
 	left     []policy.Expired // to be settled in stores
-	settling bool             // a goroutine settles it
+	settling chan struct{}    // while a goroutine settles it: closed at its end
+	closed   bool
+
+	// of the calls of stores in the background
+	life context.Context
+	end  context.CancelFunc
 }
 
 // An amount is how many reservations there are, and how many bytes they occupy.
@@ -143,7 +149,9 @@ func New(o Options) *Table {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Table{o: o, byID: map[identifier]*reservation{}, bounds: map[string]amount{}}
+	t := &Table{o: o, byID: map[identifier]*reservation{}, bounds: map[string]amount{}}
+	t.life, t.end = context.WithCancel(context.Background())
+	return t
 }
 
 // Add keeps the reservation of an answer for a time. If it returns ErrFull, the reservation is cancelled.
@@ -321,8 +329,11 @@ func (t *Table) settleExpired(ended []*reservation) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.left = append(t.left, left...); !t.settling {
-		t.settling = true
+	if t.closed {
+		return // they stay charged
+	}
+	if t.left = append(t.left, left...); t.settling == nil {
+		t.settling = make(chan struct{})
 		go t.settleLeft()
 	}
 }
@@ -333,13 +344,31 @@ func (t *Table) settleLeft() {
 		t.mu.Lock()
 		some := t.left
 		t.left = nil
-		t.settling = len(some) > 0
-		t.mu.Unlock()
 		if len(some) == 0 {
+			close(t.settling)
+			t.settling = nil
+			t.mu.Unlock()
 			return
 		}
-		policy.SettleExpired(context.Background(), some)
+		t.mu.Unlock()
+		policy.SettleExpired(t.life, some)
 	}
+}
+
+// Close waits until expired reservations are settled in stores, or the context ends: what is not settled by then
+// stays charged. The table can still be used, but settles no more of them in stores.
+func (t *Table) Close(ctx context.Context) {
+	t.mu.Lock()
+	t.closed = true
+	settling := t.settling
+	t.mu.Unlock()
+	if settling == nil {
+		t.end()
+		return
+	}
+	_ = pause.Until(ctx, settling) // the next line ends it
+	t.end()
+	<-settling
 }
 
 // Len returns how many reservations are open.

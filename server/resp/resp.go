@@ -285,6 +285,7 @@ func (f *Face) Shutdown(ctx context.Context) error {
 	}()
 	select {
 	case <-done:
+		f.reservations.Close(ctx)
 		f.end()
 		return nil
 	case <-ctx.Done():
@@ -316,6 +317,9 @@ func (f *Face) Close() error {
 		err = nil
 	}
 	f.accepted.Wait()
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	f.reservations.Close(ended)
 	f.end()
 	return errors.Join(err, f.backlogs.Close(), f.guesses.Close(), f.named.close())
 }
