@@ -137,6 +137,7 @@ func (c *converter) targets(host, scheme string, backups bool) (text string, fro
 	case !known:
 		return "url: " + quote(scheme+"://"+host), nil
 	}
+	all := len(g.servers)
 	g.servers = slices.DeleteFunc(slices.Clone(g.servers), func(s Directive) bool { return slices.Contains(s.Args[1:], "backup") != backups })
 	var plain, weighted []string
 	weights := false
@@ -189,7 +190,7 @@ func (c *converter) targets(host, scheme string, backups bool) (text string, fro
 	if g.keepalive > 0 {
 		text += fmt.Sprintf(", max_idle: %d", g.keepalive)
 	}
-	return text + c.mostAtOnce(&g) + c.passive(&g, len(plain)), []Position{g.d.Position}
+	return text + c.mostAtOnce(&g) + c.passive(&g, len(plain), all > len(g.servers)), []Position{g.d.Position}
 }
 
 // mostAtOnce returns the setting for max_conns, which a policy has for each target of an upstream.
@@ -219,8 +220,9 @@ func (c *converter) mostAtOnce(g *group) string {
 }
 
 // passive returns the health settings for max_fails and fail_timeout, which a policy has for all
-// targets of an upstream together. nginx ignores them where there is a single server.
-func (c *converter) passive(g *group, targets int) string {
+// targets of an upstream together. nginx ignores them where there is a single server without others,
+// such as backup servers, to go to.
+func (c *converter) passive(g *group, targets int, others bool) string {
 	type setting struct{ fails, timeout string }
 	var all []setting
 	for _, s := range g.servers {
@@ -239,6 +241,9 @@ func (c *converter) passive(g *group, targets int) string {
 	}
 	switch {
 	case len(all) == 0 || len(all) == 1 && all[0] == setting{}:
+		return ""
+	case targets == 1 && others:
+		c.note(g.d.Position, "upstream %s: max_fails and fail_timeout are left out: a single target is tried for each request", g.d.Args[0])
 		return ""
 	case targets == 1:
 		c.note(g.d.Position, "upstream %s: max_fails and fail_timeout are left out: nginx ignores them for a single server", g.d.Args[0])

@@ -29,6 +29,23 @@ func TestFixesCanBePasted(t *testing.T) {
 			"limits:\n  api:\n    key: client.ip\n    token_bucket: { burst: 20 }\n    rate: 10/s\n" + route,
 			[]string{"p:5:5: error: rate: these belong to token_bucket: indent them further than it\n\tfix: token_bucket: { burst: 20, rate: 10/s }"},
 		},
+		"a parameter that is there twice": {
+			"limits:\n  api:\n    key: client.ip\n    token_bucket: { rate: 10/s, burst: 20 }\n    rate: 3/s\n" + route,
+			[]string{"p:5:5: error: rate is a parameter of token_bucket, which has one already\n\tfix: remove the line"},
+		},
+		"parameters without an algorithm": {
+			"limits:\n  api:\n    key: client.ip\n    rate: 10/s\n    burst: 5\n" + route,
+			[]string{"p:4:5: error: rate, burst: these are parameters of an algorithm, and the limit names none\n\tfix: token_bucket: { rate: 10/s, burst: 5 }"},
+		},
+		"a rate without an algorithm": {
+			"limits:\n  api:\n    rate: 10/s\n    key: client.ip\n" + route,
+			[]string{"p:3:5: error: rate: these are parameters of an algorithm, and the limit names none\n\tfix: token_bucket: { rate: 10/s, burst: 20 }"},
+		},
+		"a window without an algorithm": {
+			"limits:\n  api:\n    limit: 10\n    window: 1m\n" + route,
+			[]string{"p:3:5: error: limit, window: these are parameters of an algorithm, and the limit names none\n\tfix: fixed_window: { limit: 10, window: 1m }"},
+		},
+		"a path for a match": {limit + "routes:\n  - path: /x\n    limits: [api]\n", []string{"p:6:5: error: there is no key \"path\" here\n\tfix: match: /x"}},
 		"a text for a list":  {limit + "routes:\n  - match: /\n    limits: api\n", []string{"p:7:13: error: this is a text, and must be a list\n\tfix: limits: [api]"}},
 		"a text for a count": {strings.Replace(limit, "burst: 20", `burst: "20"`, 1) + route, []string{"p:4:40: error: this is a text, and must be a whole number\n\tfix: burst: 20"}},
 		"a port for an address": {
@@ -149,6 +166,8 @@ func placed(lines, place []string) string {
 
 var didYouMean = regexp.MustCompile(`^did you mean "?([^"?]+)"?\?$`)
 
+var unknownKey = regexp.MustCompile(`^there is no key "(\w+)" here$`)
+
 // pasted applies a fix as a reader would: it replaces a word, replaces the value of KEY with KEY:
 // VALUE in the same line or the one above that begins the map, or adds KEY: VALUE to the map that
 // lacks it.
@@ -158,6 +177,9 @@ func pasted(text string, p Problem) string {
 		return placed(lines, place)
 	}
 	line := &lines[p.Line-1]
+	if p.Fix == "remove the line" {
+		return strings.Join(slices.Delete(lines, p.Line-1, p.Line), "\n")
+	}
 	if parts := strings.Split(strings.TrimPrefix(p.Fix, "replace "), " with "); len(parts) == 2 && strings.HasPrefix(p.Fix, "replace ") {
 		*line = strings.Replace(*line, parts[0], parts[1], 1)
 		return strings.Join(lines, "\n")
@@ -178,6 +200,12 @@ func pasted(text string, p Problem) string {
 		}
 		return strings.Join(lines, "\n")
 	}
+	if unknown := unknownKey.FindStringSubmatch(p.Message); unknown != nil {
+		if _, value, ok := strings.Cut(p.Fix, ": "); ok {
+			*line = strings.Replace(*line, unknown[1]+": "+value, p.Fix, 1)
+			return strings.Join(lines, "\n")
+		}
+	}
 	key, _, _ := strings.Cut(p.Fix, ":")
 	value := regexp.MustCompile(`\b` + key + `:( *(\{[^}]*\}|\[[^\]]*\]|"[^"]*"|[^,}]+))?`)
 	for at := p.Line - 1; at >= max(p.Line-3, 0); at-- {
@@ -192,7 +220,15 @@ func pasted(text string, p Problem) string {
 		}
 	}
 	brace := strings.Index(*line, "{")
-	if brace < 0 { // a line of its own, below
+	if brace < 0 { // a line of its own, below, in place of the lines that it repeats
+		if written := strings.TrimSpace(*line); strings.Contains(p.Fix, written) {
+			indent := (*line)[:len(*line)-len(written)]
+			end := p.Line
+			for end < len(lines) && lines[end] != "" && strings.Contains(p.Fix, strings.TrimSpace(lines[end])) {
+				end++
+			}
+			return strings.Join(slices.Replace(lines, p.Line-1, end, indent+p.Fix), "\n")
+		}
 		lines = slices.Insert(lines, p.Line, strings.Repeat(" ", len(*line)-len(strings.TrimLeft(*line, " -")))+p.Fix)
 		return strings.Join(lines, "\n")
 	}

@@ -184,6 +184,9 @@ func parseFile(path string, data []byte, withFiles, values bool) (*File, error) 
 		if len(p.Path) >= 2 && p.Path[0] == "limits" && d.spoilt[p.Path[1]] && (len(p.Path) == 2 || slices.Contains(policy.Algorithms(), p.Path[2])) && !p.Warning {
 			continue // the decoder has reported more about it
 		}
+		if len(p.Path) == 3 && p.Path[0] == "routes" && p.Path[2] == "match" && root.find(p.Path) == nil && !p.Warning {
+			continue // the schema has reported that it is missing, or under which name it is there
+		}
 		fix := p.Fix
 		if p.FixAt != nil {
 			fix = f.Place(fix, p.FixAt...)

@@ -89,7 +89,11 @@ func (s *schema) unknown(path []string, name string, known []string) finding {
 		return finding{append(slices.Clone(path), name), true, fmt.Sprintf("there is no key %q here", name), meant}
 	}
 	if meant := meantKey(name, known); meant != "" {
-		return finding{append(slices.Clone(path), name), true, fmt.Sprintf("there is no key %q here", name), "write " + meant}
+		fix := "write " + meant
+		if written := s.root.find(append(slices.Clone(path), name)); written != nil && written.shape == scalar && text(written) != "" {
+			fix = meant + ": " + text(written)
+		}
+		return finding{append(slices.Clone(path), name), true, fmt.Sprintf("there is no key %q here", name), fix}
 	}
 	return finding{append(slices.Clone(path), name), true, fmt.Sprintf("there is no key %q here", name), suggest(name, known)}
 }
@@ -124,56 +128,25 @@ func (s *schema) meantFields(path []string, name string) []policy.MeantField {
 	return policy.MeantFields(path[2], name, others[name], others)
 }
 
-// spoilt returns the limits whose algorithm already has a problem: an unknown key that looks like an
-// algorithm, or one without its parameters.
+// spoilt returns the limits whose algorithm already has a problem.
 func (s *schema) spoilt() map[string]bool {
 	all := map[string]bool{}
-	known := s.properties([]string{"limits", ""})
 	for _, l := range fields(s.root.get("limits")) {
-		if l.value.shape != mapping {
-			all[l.name] = true
-			continue
-		}
-		for _, f := range append(slices.Clone(l.value.fields), l.value.empty...) {
-			algorithm := slices.Contains(policy.Algorithms(), f.name) && (f.value == nil || f.value.shape != mapping)
-			if near := nearest.To(f.name, known); algorithm || !slices.Contains(known, f.name) && slices.Contains(policy.Algorithms(), near) {
-				all[l.name] = true
-			}
-		}
+		all[l.name] = l.value.shape != mapping || s.misspelt(l.value) || s.lacksAlgorithm(l)
 	}
 	return all
 }
 
-// misplaced finds parameters of an algorithm that stand beside it instead of below it, as with a
-// wrong indentation. It returns those that its finding is about.
-func (s *schema) misplaced(path, names []string) (f finding, placed []string) {
-	at := s.root.find(path)
-	if len(path) != 2 || path[0] != "limits" || at == nil {
-		return f, nil
-	}
-	for _, algorithm := range policy.Algorithms() {
-		empty := slices.ContainsFunc(at.empty, func(f field) bool { return f.name == algorithm })
-		if !empty && at.get(algorithm) == nil {
-			continue
+// misspelt reports whether a limit has an unknown key that looks like an algorithm, or an algorithm
+// without its parameters.
+func (s *schema) misspelt(limit *node) bool {
+	known := s.properties([]string{"limits", ""})
+	return slices.ContainsFunc(append(slices.Clone(limit.fields), limit.empty...), func(f field) bool {
+		if slices.Contains(policy.Algorithms(), f.name) {
+			return f.value == nil || f.value.shape != mapping
 		}
-		var parts []string
-		for _, f := range fields(at.get(algorithm)) {
-			if f.value.shape == scalar {
-				parts = append(parts, f.name+": "+text(f.value))
-			}
-		}
-		for _, f := range at.fields { // in the order of the file
-			if slices.Contains(names, f.name) && slices.Contains(policy.Fields(algorithm), f.name) && f.value.shape == scalar {
-				placed, parts = append(placed, f.name), append(parts, f.name+": "+text(f.value))
-			}
-		}
-		if len(placed) > 0 {
-			return finding{append(slices.Clone(path), placed[0]), true,
-				fmt.Sprintf("%[2]s: these belong to %[1]s: indent them further than it", algorithm, strings.Join(placed, ", ")),
-				fmt.Sprintf("%s: { %s }", algorithm, strings.Join(parts, ", "))}, placed
-		}
-	}
-	return f, nil
+		return !slices.Contains(known, f.name) && slices.Contains(policy.Algorithms(), nearest.To(f.name, known))
+	})
 }
 
 // meantKey returns the key that was probably meant by another product's name for it, or "" if
@@ -203,8 +176,8 @@ func (s *schema) collect(e *jsonschema.ValidationError, all *[]finding) {
 	case *kind.AdditionalProperties:
 		known := s.properties(at)
 		names := slices.Clone(k.Properties)
-		if f, placed := s.misplaced(at, names); len(placed) > 0 {
-			*all = append(*all, f)
+		if found, placed := s.misplaced(at, names); len(placed) > 0 {
+			*all = append(*all, found...)
 			names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(placed, name) })
 		}
 		for _, name := range names {
@@ -251,6 +224,12 @@ func (s *schema) wrongType(at []string, k *kind.Type) finding {
 		}
 	}
 	f := finding{at, false, fmt.Sprintf("this is %s, and must be %s", article(k.Got), alternatives(k.Want)), s.describe(at)}
+	if k.Got == "array" && s.holdsNames(at) {
+		f.fix = s.line(at)
+		if written := s.root.find(at); written != nil && len(written.items) > 0 && written.items[0].shape == mapping {
+			f.fix = "write the names without a - in front of them"
+		}
+	}
 	if fix := s.retyped(at, k); fix != "" {
 		f.fix = fix
 	}
