@@ -190,7 +190,7 @@ func (c *converter) targets(host, scheme string, backups bool) (text string, fro
 	if g.keepalive > 0 {
 		text += fmt.Sprintf(", max_idle: %d", g.keepalive)
 	}
-	return text + c.mostAtOnce(&g) + c.passive(&g, len(plain), all > len(g.servers)), []Position{g.d.Position}
+	return text + c.mostAtOnce(&g) + c.passive(&g, len(plain), all > 1), []Position{g.d.Position}
 }
 
 // mostAtOnce returns the setting for max_conns, which a policy has for each target of an upstream.
@@ -225,14 +225,15 @@ func (c *converter) mostAtOnce(g *group) string {
 func (c *converter) passive(g *group, targets int, others bool) string {
 	type setting struct{ fails, timeout string }
 	var all []setting
+	written := false
 	for _, s := range g.servers {
-		var one setting
+		one := setting{"1", "10s"} // nginx's defaults
 		for _, arg := range s.Args[1:] {
 			switch name, value, _ := strings.Cut(arg, "="); name {
 			case "max_fails":
-				one.fails = value
+				one.fails, written = value, true
 			case "fail_timeout":
-				one.timeout = value
+				one.timeout, written = value, true
 			}
 		}
 		if !slices.Contains(s.Args[1:], "down") && !slices.Contains(all, one) {
@@ -240,7 +241,7 @@ func (c *converter) passive(g *group, targets int, others bool) string {
 		}
 	}
 	switch {
-	case len(all) == 0 || len(all) == 1 && all[0] == setting{}:
+	case !written: // the policy's defaults
 		return ""
 	case targets == 1 && others:
 		c.note(g.d.Position, "upstream %s: max_fails and fail_timeout are left out: a single target is tried for each request", g.d.Args[0])

@@ -36,6 +36,8 @@ func TestUpstreamSettings(t *testing.T) {
 		{"server 127.0.0.1:1 max_fails=0; server 127.0.0.1:2 max_fails=0;", "health: { failures: 0 }", ""},
 		{"server 127.0.0.1:1 max_fails=3; server 127.0.0.1:2;", "targets: ", "they differ"},
 		{"server 127.0.0.1:1 max_fails=3;", "url: ", "for a single server"},
+		{"server 127.0.0.1:1 max_fails=3; server 127.0.0.1:2 backup;", "url: ", "left out: a single target is tried for each request"},
+		{"server 127.0.0.1:1 fail_timeout=30s; server 127.0.0.1:2 max_fails=1 fail_timeout=30s;", "health: { failures: 1, down_for: 30s }", "health.failures counts"},
 		{"least_conn; keepalive 16; server 127.0.0.1:1; server 127.0.0.1:2;", "max_idle: 16 }", ""},
 		{"server 127.0.0.1:1 slow_start=30s; server 127.0.0.1:2;", "targets: ", "slow_start=30s of server 127.0.0.1:1 is left out"},
 		{"zone u 64k; keepalive_timeout 5s; server 127.0.0.1:1;", "url: ", "zone (f:1), keepalive_timeout (f:1)"},
