@@ -59,10 +59,10 @@ var floors = map[string][]string{
 	"internal/u128":        nil,
 	"internal/usage":       {"internal/httpsyntax", "internal/jsonscan", "internal/nearest"},
 	"internal/vclock":      {"internal/heap"},
-	"internal/refusal":     {"policy"},                                     // above the policy: its responses
-	"internal/charges":     {".", "internal/duration", "internal/rules"},   // above the root: the JSON of its stores
-	"internal/pacing":      {".", "internal/heap", "internal/pause"},       // above the root: it uses our limits
-	"weirclient":           {".", "failover", "lease", "internal/charges"}, // tests use failover and lease
+	"internal/refusal":     {"policy"},                                                       // above the policy: its responses
+	"internal/charges":     {".", "internal/duration", "internal/rules"},                     // above the root: the JSON of its stores
+	"internal/pacing":      {".", "internal/heap", "internal/pause"},                         // above the root: it uses our limits
+	"weirclient":           {".", "failover", "lease", "internal/charges", "internal/pause"}, // tests use failover and lease
 	"weirredis":            {".", "internal/..."},
 	"weirkv":               {".", "failover", "lease", "internal/..."}, // tests use failover and lease
 	"weirmemcached":        {"weirkv"},

@@ -26,7 +26,7 @@ func CanonicalAuthorization(value string) string {
 	switch {
 	case scheme == "basic" && !isCanonical(base64.StdEncoding, credentials):
 		credentials = ""
-	case scheme == "bearer" && isToken(credentials):
+	case scheme == "bearer" && looksLikeJWT(credentials):
 		if dot := strings.LastIndexByte(credentials, '.'); !isCanonical(base64.RawURLEncoding, credentials[dot+1:]) {
 			credentials = credentials[:dot]
 		}

@@ -153,7 +153,7 @@ func (e *Engine) credentials(r *request) (c credentials) {
 	case repeated && reads:
 		add("")
 	case !present || !strings.EqualFold(scheme, "Bearer"):
-	case isToken(bearer):
+	case looksLikeJWT(bearer):
 		c.token = bearer
 	case reads:
 		add(bearer)
@@ -168,9 +168,9 @@ func (e *Engine) credentials(r *request) (c credentials) {
 	return c
 }
 
-// isToken reports whether a text has the form of a signed JSON Web Token: three parts, of which the
+// looksLikeJWT reports whether a text has the form of a signed JSON Web Token: three parts, of which the
 // first begins with {" in base64.
-func isToken(text string) bool {
+func looksLikeJWT(text string) bool {
 	return strings.HasPrefix(text, "eyJ") && strings.Count(text, ".") == 2
 }
 

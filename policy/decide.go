@@ -146,7 +146,7 @@ func (e *Engine) decide(ctx context.Context, r *request, route *route, index int
 // up: as long as a charge can be given back, the limiter of its key remembers it. While a body's
 // length is unknown, or a place of concurrency has yet to be found, nothing is ended.
 func (v *Verdict) conclude() {
-	if v.open != nil || v.rare != nil && len(v.rare.doors) > 0 && !v.rare.entered {
+	if v.open != nil || v.rare != nil && len(v.rare.places) > 0 && !v.rare.entered {
 		return
 	}
 	for i := range v.charges {

@@ -106,7 +106,7 @@ func (l *limit) excess(d weir.Decision, cost int64, admitted bool) int64 {
 // rareParts holds the parts that most verdicts do not have.
 type rareParts struct {
 	events  []Event
-	doors   []concurrencyPlace // of Concurrency limits
+	places  []concurrencyPlace // of Concurrency limits
 	entered bool               // the request has a place at each of them
 
 	// How long nginx's arithmetic delays the request, and since when.

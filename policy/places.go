@@ -86,12 +86,12 @@ func (v *Verdict) findPlaces(ctx context.Context, r *request, places []*limit) {
 		key, cost, q := l.keyAndCost(buf[:0], r)
 		switch {
 		case q == charged:
-			v.extra().doors = append(v.extra().doors, concurrencyPlace{l: l, key: l.keyInStore(key, r), cost: cost})
+			v.extra().places = append(v.extra().places, concurrencyPlace{l: l, key: l.keyInStore(key, r), cost: cost})
 		case q == skipped || q == exempt || l.Shadow:
 			l.countExempt(q)
 		default:
 			v.giveBack(ctx)
-			v.extra().doors = nil
+			v.extra().places = nil
 			v.settle(l, key, q, r)
 			return
 		}
@@ -114,8 +114,8 @@ func (v *Verdict) EnterQueued(ctx context.Context, queued func() (context.Contex
 		return nil
 	}
 	dryRefused := false
-	for i := range v.rare.doors {
-		d := &v.rare.doors[i]
+	for i := range v.rare.places {
+		d := &v.rare.places[i]
 		if d.dryRun() && dryRefused {
 			continue
 		}
@@ -128,8 +128,8 @@ func (v *Verdict) EnterQueued(ctx context.Context, queued func() (context.Contex
 		}
 	}
 	if dryRefused { // if these limits were enforced, the request would have taken no place
-		for i := range v.rare.doors {
-			if d := &v.rare.doors[i]; d.dryRun() {
+		for i := range v.rare.places {
+			if d := &v.rare.places[i]; d.dryRun() {
 				d.hold.Done(weir.Ignore)
 			}
 		}
@@ -198,7 +198,7 @@ func (v *Verdict) EndAtOnce() error {
 }
 
 // Holds reports whether the request holds places of concurrency limits, which Done gives back.
-func (v *Verdict) Holds() bool { return v.rare != nil && len(v.rare.doors) > 0 }
+func (v *Verdict) Holds() bool { return v.rare != nil && len(v.rare.places) > 0 }
 
 // Done leaves the places that Enter took, once, and records how the work ended. Call it when the
 // request has ended, in any way.
@@ -206,8 +206,8 @@ func (v *Verdict) Done(o weir.Outcome) {
 	if v.rare == nil {
 		return
 	}
-	for i := range v.rare.doors {
-		d := &v.rare.doors[i]
+	for i := range v.rare.places {
+		d := &v.rare.places[i]
 		d.hold.Done(o)
 		if d.leave != nil {
 			d.leave(o)

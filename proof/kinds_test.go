@@ -30,11 +30,11 @@ import (
 func TestEveryKindEverywhere(t *testing.T) {
 	kinds, limits := rules.Kinds(), weir.Algorithms()
 	if len(kinds) != len(limits) {
-		t.Fatalf("package rules has %d kinds, and weir.Kinds %d", len(kinds), len(limits))
+		t.Fatalf("package rules has %d kinds, and weir.Algorithms %d", len(kinds), len(limits))
 	}
 	for i, k := range kinds {
 		if got := weir.Algorithm(limits[i]); got != k.Name {
-			t.Errorf("kind %d is %s in package rules, and %s in weir.Kinds", i, k.Name, got)
+			t.Errorf("kind %d is %s in package rules, and %s in weir.Algorithms", i, k.Name, got)
 		}
 		for _, hole := range holes(t, k) {
 			t.Errorf("%s: %s", k.Name, hole)

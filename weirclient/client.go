@@ -17,6 +17,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/weirflow/weir/internal/pause"
 )
 
 // Options are the settings of a Client. The zero value calls a server without tokens.
@@ -153,29 +155,22 @@ func (c *Client) call(ctx context.Context, op, method, path string, in, out any,
 		defer cancel()
 	}
 	key := rand.Text()
-	pause := firstPause
+	wait := firstPause
 	for attempt := 0; ; attempt++ {
 		again, err := c.attempt(ctx, op, method, path, key, body, out, ok)
-		if err == nil || !again || attempt >= c.o.Retries || !sleep(ctx, pause) {
+		if err == nil || !again || attempt >= c.o.Retries || !sleep(ctx, wait) {
 			return err
 		}
-		pause *= 2
+		wait *= 2
 	}
 }
 
-// sleep waits; false if the context ends first.
+// sleep waits; false if the context ends first, or would: then at once.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if end, ok := ctx.Deadline(); ok && time.Until(end) < d {
 		return false
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return pause.For(ctx, d) == nil
 }
 
 // attempt sends a call once. again is whether it may be sent again.

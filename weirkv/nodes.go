@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir/internal/packed"
+	"github.com/weirflow/weir/internal/pause"
 )
 
 // mostBeats bounds the list of nodes.
@@ -35,7 +36,7 @@ func (s *Store) Ready(ctx context.Context) error {
 		if ctx.Err() == nil && s.Ping(ctx) == nil {
 			return nil
 		}
-		if pause(ctx, 100*time.Millisecond) != nil {
+		if pause.For(ctx, 100*time.Millisecond) != nil {
 			return s.because(ctx.Err())
 		}
 	}
@@ -61,7 +62,7 @@ func (s *Store) Beat(ctx context.Context, id string, ttl time.Duration) (nodes i
 		case swapped:
 			return n, nil
 		}
-		if err := pause(ctx, jitter(shortPause)); err != nil {
+		if err := pause.For(ctx, jitter(shortPause)); err != nil {
 			return 0, err
 		}
 	}

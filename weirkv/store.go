@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/pause"
 )
 
 // A Store is a weir.Store over a KV. It is safe for concurrent use. It is also a failover.Pinger and a
@@ -71,7 +72,7 @@ func (s *Store) followClock(from Clocked) {
 		if err != nil {
 			next = time.Second
 		}
-		if pause(s.ctx, next) != nil {
+		if pause.For(s.ctx, next) != nil {
 			return
 		}
 	}
@@ -216,7 +217,7 @@ func collect(ctx context.Context, asked []*request, batch []weir.Charge, out []w
 	return err
 }
 
-// wait waits until done is closed, or the context ends.
+// wait waits until done is closed, or the context ends; if both have happened, done counts.
 func wait(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
@@ -225,18 +226,6 @@ func wait(ctx context.Context, done <-chan struct{}) error {
 	}
 	select {
 	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// pause waits for a time, or until the context ends.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/pause"
 )
 
 // Pauses before a key is written again.
@@ -124,7 +125,7 @@ func (r *round) fail(err error) {
 func (r *round) pause(ctx context.Context) {
 	most := min(shortPause<<min(r.pauses, 10), longPause)
 	r.pauses++
-	_ = pause(ctx, jitter(most)) // the caller looks at the context
+	_ = pause.For(ctx, jitter(most)) // the caller looks at the context
 }
 
 // jitter is a random time up to most.

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/weirflow/weir/internal/httpsyntax"
 )
 
 // route is one match of a location.
@@ -341,9 +343,6 @@ func (c *converter) limited(r *route, s *server, l level) {
 	}
 }
 
-// fieldName matches names of header fields.
-var fieldName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
-
 // fieldsOf adds the add_header directives of a level.
 func (c *converter) fieldsOf(r *route, l level) {
 	for _, d := range l.fields {
@@ -355,7 +354,7 @@ func (c *converter) fieldsOf(r *route, l level) {
 				why = "the RateLimit fields say what limits did"
 			}
 			c.note(d.Position, "add_header %s is left out: %s", strings.Join(d.Args, " "), why)
-		case !fieldName.MatchString(d.Args[0]) || strings.ContainsAny(d.Args[1], "\r\n\x00"):
+		case !httpsyntax.IsToken(d.Args[0]) || strings.ContainsAny(d.Args[1], "\r\n\x00"):
 			c.note(d.Position, "add_header %s is left out: it is not a header field", clip(strings.Join(d.Args, " ")))
 		default:
 			r.fields = append(r.fields, field{d.Args[0], d.Args[1], len(d.Args) > 2 && d.Args[2] == "always"})
