@@ -139,7 +139,7 @@ func TestRollOutKeepsCounts(t *testing.T) {
 		e = next
 		for _, i := range in {
 			if e.Decide(user(i)).Outcome != policy.Deny {
-				t.Errorf("%q: user %d begins anew", share, i)
+				t.Errorf("%q: the counts of user %d are reset", share, i)
 			}
 		}
 	}

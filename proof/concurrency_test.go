@@ -153,7 +153,7 @@ func (g *gate) wait(t *rapid.T, e *entry) entered {
 	case r := <-e.result:
 		return r
 	case <-time.After(time.Minute):
-		t.Fatalf("#%d was not let go", e.id)
+		t.Fatalf("#%d was not admitted", e.id)
 		panic("unreachable")
 	}
 }

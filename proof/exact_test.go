@@ -78,7 +78,7 @@ func besideModel(t *rapid.T, k kind, h holder, verbs []verb) {
 				now := of.clock.Now()
 				m.move(now)
 				if d := m.m.Peek(now, 0); d.ResetAfter != 0 {
-					t.Fatalf("at %d the key was let go, though it is not free until %v later", now, d.ResetAfter)
+					t.Fatalf("at %d the key was evicted, though it is not idle until %v later", now, d.ResetAfter)
 				}
 				m.drop()
 			}

@@ -109,7 +109,7 @@ func (p *pair) move(to int64) {
 	p.clock.Set(to * int64(p.tick))
 }
 
-// waiting returns who waits for a key, in the subject and in the model.
+// waiting returns what the subject and the model say of a call that waits for a key, if they differ.
 func (p *pair) waiting(key string) (got, want string) {
 	for i, l := range p.queued {
 		if l.key != key {
@@ -119,12 +119,12 @@ func (p *pair) waiting(key string) (got, want string) {
 		select {
 		case <-l.subject.Ready():
 			if in {
-				return fmt.Sprintf("the one of line %d is let go", i), "it waits"
+				return fmt.Sprintf("the call of line %d goes on", i), "it waits"
 			}
 			delete(p.queued, i)
 		default:
 			if !in {
-				return fmt.Sprintf("the one of line %d waits", i), "it is let go"
+				return fmt.Sprintf("the call of line %d waits", i), "it goes on"
 			}
 		}
 	}

@@ -68,7 +68,7 @@ func TestIdleConnections(t *testing.T) {
 		t.Errorf("one too many got %q", got)
 	}
 	if full := g.Samples(t)[`weir_connections_refused_total{reason="full"}`]; full != 1 {
-		t.Errorf("%v were turned away", full)
+		t.Errorf("%v were refused", full)
 	}
 }
 

@@ -53,7 +53,7 @@ func TestStatesExpireWhenIdle(t *testing.T) {
 				took := time.Since(began)
 				want := d.ResetAfter + c.after + more
 				if !d.Allowed || left > want+2*time.Millisecond || left < want-took-time.Millisecond {
-					t.Errorf("%s, %v, grace %v: as good as new in %v, and it lives for %v, after %v", name, op, more, d.ResetAfter, left, took)
+					t.Errorf("%s, %v, grace %v: idle in %v, and it lives for %v, after %v", name, op, more, d.ResetAfter, left, took)
 				}
 			}
 		}

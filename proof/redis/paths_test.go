@@ -155,7 +155,7 @@ func TestCloseEndsCallsInFlight(t *testing.T) {
 					}
 				})
 			}
-			until(t, "calls are under way", func() bool { return flying() })
+			until(t, "calls are in flight", func() bool { return flying() })
 			if err := store.Close(); err != nil {
 				t.Error(err)
 			}

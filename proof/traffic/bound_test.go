@@ -30,7 +30,7 @@ routes: [{ match: /, upstream: up, limits: [all] }]
 	var m map[string]float64
 	var at []int64
 	var statuses map[string]int
-	servers.Poll(t, "nothing is under way: all counts agree, and what was allowed has arrived or was given up", func() bool {
+	servers.Poll(t, "nothing is in flight: all counts agree, and what was allowed has arrived or was given up", func() bool {
 		m = g.Samples(t)
 		for _, outcome := range []string{"allowed", "limited"} {
 			if m[`weir_limit_requests_total{limit="all",outcome="`+outcome+`"}`] != m[`weir_gateway_requests_total{outcome="`+outcome+`"}`] {

@@ -241,7 +241,7 @@ routes:
 	}
 	select {
 	case <-g.Ended():
-		t.Error("it ended before those who are under way did")
+		t.Error("it ended before the requests in flight did")
 	default:
 	}
 	if answer := <-waiting; answer != "upstream\n 200" {

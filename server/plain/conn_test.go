@@ -221,7 +221,7 @@ func TestShutdown(t *testing.T) {
 		}
 	}
 	if ended.Load() {
-		t.Error("it did not wait for the request under way")
+		t.Error("it did not wait for the request in flight")
 	}
 	close(release)
 	resp, err := http.ReadResponse(bufio.NewReader(busy), nil)
