@@ -18,6 +18,7 @@ type Problem struct {
 	Message string   // what is wrong
 	Fix     string   // what to write instead; may be empty
 	FixAt   []string // the keys and indexes that lead to what Fix replaces or adds; nil: to Path
+	Lacks   []string // a section that has no entries, such as stores, and the name of one that it lacks
 	Warning bool     // the policy works nevertheless
 	Follows bool     // a warning that may only follow from an error elsewhere, such as a misspelt name
 }
@@ -226,11 +227,11 @@ func (c *checker) algorithm(l *Limit) {
 
 // unknown reports a reference to a name that does not exist.
 func (c *checker) unknown(what, name string, known []string, path ...string) {
-	fix := fmt.Sprintf("there are no %ss: add one under %ss", what, what)
-	if len(known) > 0 {
-		fix = suggest(name, known)
+	p := Problem{Path: path, Message: fmt.Sprintf("there is no %s %q", what, name)}
+	if p.Fix = suggest(name, known); len(known) == 0 {
+		p.Fix, p.Lacks = fmt.Sprintf("there are no %ss: add one under %ss", what, what), []string{what + "s", name}
 	}
-	c.wrong(fmt.Sprintf("there is no %s %q", what, name), fix, path...)
+	c.problems = append(c.problems, p)
 }
 
 func names[T any](list []T, name func(T) string) (all []string) {

@@ -45,6 +45,18 @@ func TestFixesCanBePasted(t *testing.T) {
 			"limits:\n  api:\n    limit: 10\n    window: 1m\n" + route,
 			[]string{"p:3:5: error: limit, window: these are parameters of an algorithm, and the limit names none\n\tfix: fixed_window: { limit: 10, window: 1m }"},
 		},
+		"a store that is not there": {
+			strings.Replace(limit, "burst: 20 }\n", "burst: 20 }\n    store: main\n", 1) + route,
+			[]string{"p:5:12: error: there is no store \"main\"\n\tfix: add at the end: stores: { main: { url: redis://127.0.0.1:6379 } }"},
+		},
+		"an upstream that is not there": {
+			limit + route + "    upstream: app\n",
+			[]string{"p:8:15: error: there is no upstream \"app\"\n\tfix: add at the end: upstreams: { app: { url: http://127.0.0.1:9000 } }"},
+		},
+		"a limit that is not there": {
+			route,
+			[]string{"p:3:14: error: there is no limit \"api\"\n\tfix: add at the end: limits: { api: { key: client.ip, token_bucket: { rate: 10/s, burst: 20 } } }"},
+		},
 		"a path for a match": {limit + "routes:\n  - path: /x\n    limits: [api]\n", []string{"p:6:5: error: there is no key \"path\" here\n\tfix: match: /x"}},
 		"a text for a list":  {limit + "routes:\n  - match: /\n    limits: api\n", []string{"p:7:13: error: this is a text, and must be a list\n\tfix: limits: [api]"}},
 		"a text for a count": {strings.Replace(limit, "burst: 20", `burst: "20"`, 1) + route, []string{"p:4:40: error: this is a text, and must be a whole number\n\tfix: burst: 20"}},
@@ -177,6 +189,9 @@ func pasted(text string, p Problem) string {
 		return placed(lines, place)
 	}
 	line := &lines[p.Line-1]
+	if line, ok := strings.CutPrefix(p.Fix, "add at the end: "); ok {
+		return text + line + "\n"
+	}
 	if p.Fix == "remove the line" {
 		return strings.Join(slices.Delete(lines, p.Line-1, p.Line), "\n")
 	}

@@ -191,6 +191,9 @@ func parseFile(path string, data []byte, withFiles, values bool) (*File, error) 
 		if p.FixAt != nil {
 			fix = f.Place(fix, p.FixAt...)
 		}
+		if len(p.Lacks) == 2 && root.get(p.Lacks[0]) == nil {
+			fix = fmt.Sprintf("add at the end: %s: { %s: %s }", p.Lacks[0], p.Lacks[1], s.example(p.Lacks))
+		}
 		f.add(root, finding{path: p.Path, msg: p.Message, fix: fix}, p.Warning)
 	}
 	if withFiles {

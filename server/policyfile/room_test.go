@@ -77,7 +77,7 @@ func TestWrongWaitingRooms(t *testing.T) {
 		"admit: 1/s, language: xx":         "is not known here",
 		"admit: 1/s, status: 404":          "write 503, 429, 202 or 200",
 		"admit: 1/s, on_failure: keep":     "the room is in no store that could fail",
-		"admit: 1/s, store: shared":        "there are no stores",
+		"admit: 1/s, store: shared":        "stores: { shared: { url: redis://127.0.0.1:6379 } }",
 		"admit: 1/s, titel: x":             "did you mean title?",
 		"admit: 1/s, page: none.html":      "no such file",
 		"admit: 1/s, page: page.html":      "missing value for if",
