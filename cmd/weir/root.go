@@ -164,6 +164,9 @@ func noCommand(c *cobra.Command, args []string) error {
 	if near := nearest.To(args[0], known); near != "" {
 		return fmt.Errorf("unknown command %q (did you mean %q?)", args[0], c.CommandPath()+" "+near)
 	}
+	if c.Flags().Lookup(args[0]) != nil {
+		return fmt.Errorf("unknown command %q (did you mean %q?)", args[0], c.CommandPath()+" --"+args[0])
+	}
 	return fmt.Errorf("unknown command %q for %q", args[0], c.CommandPath())
 }
 

@@ -170,6 +170,7 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"serve", "x", "y"}, 2, `"y" is one argument too many: write weir serve [FILE]`},
 		{[]string{"serve", "--config", "x", "y"}, 2, "two policy files, x and y: name one"},
 		{[]string{"chekc", "x"}, 2, `unknown command "chekc" (did you mean "weir check"?)`},
+		{[]string{"version"}, 2, `unknown command "version" (did you mean "weir --version"?)`},
 		{[]string{"limit", "tkae"}, 2, `(did you mean "weir limit take"?)`},
 		{[]string{"serve", "--config", dir + "/none.yaml"}, 2, "none.yaml: no such file"},
 		{[]string{"serve", "--config", dir + "/bad.yaml"}, 1, `bad.yaml:1:1: error: there is no key "x"`},
