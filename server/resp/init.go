@@ -21,6 +21,10 @@ func (c *conn) initNamed(args [][]byte) {
 	if err == nil {
 		created, err = c.face.named.init(l, c.maker())
 	}
+	var invalid *policy.Error
+	if errors.As(err, &invalid) { // the client wrote no policy
+		err = errors.New(strings.TrimSuffix(invalid.Problems[0].Message+": "+invalid.Problems[0].Fix, ": "))
+	}
 	switch {
 	case errors.Is(err, errOwner):
 		c.reply.Error("NOPERM " + err.Error())

@@ -23,8 +23,8 @@ const namedMark = "@"
 // Bounds of named limits. Together they take at most maxNamed times namedMemory.
 const (
 	maxNamed       = 128
-	maxNamedOfUser = 32 // of one user, where clients authenticate
-	maxNamedName   = 128
+	maxNamedOfUser = 32  // of one user, where clients authenticate
+	maxNamedName   = 100 // as of the policy's limits
 	maxNamedParts  = 8
 	namedMemory    = 4 << 20 // bytes of the states of one
 	leastNamedKeys = 64      // that must have room there

@@ -52,7 +52,9 @@ func TestNamedLimits(t *testing.T) {
 	for send, want := range map[string]string{
 		"WEIR.INIT mail token_bucket rate=1/h":                  "-ERR the name of a named limit is @ and",
 		"WEIR.INIT @ token_bucket rate=1/h":                     "-ERR the name of a named limit is @ and",
-		"WEIR.INIT @a,b token_bucket rate=1/h burst=1":          "-ERR ",
+		"WEIR.INIT @a,b token_bucket rate=1/h burst=1":          "-ERR \"a,b\" is not a name for a limit: begin with a small letter",
+		"WEIR.INIT @A token_bucket rate=1/h burst=1":            "-ERR \"A\" is not a name for a limit: begin with a small letter",
+		"WEIR.INIT @x token_bucket rate=1/h burst=0":            "-ERR ",
 		"WEIR.INIT @x bucket rate=1/h":                          "-ERR there is no algorithm \"bucket\"",
 		"WEIR.INIT @x token_bucket rate=1":                      "-ERR rate: ",
 		"WEIR.INIT @x token_bucket rate=1/h rate=2/h":           "-ERR 'rate=2/h' is not of the form FIELD=VALUE, or is there twice",
@@ -71,6 +73,9 @@ func TestNamedLimits(t *testing.T) {
 	} {
 		c.does(send, want)
 	}
+	long := "@" + strings.Repeat("a", maxNamedName)
+	c.does("WEIR.INIT "+long+" token_bucket rate=1/h burst=1", ":1")
+	c.does("WEIR.INIT "+long+"a token_bucket rate=1/h burst=1", "-ERR the name of a named limit is @ and 1 to 100 letters")
 	c.does("WEIR.PEEK @mail 1 alice", "allowed 1 limit 10 remaining 6") // mistakes changed nothing
 }
 
