@@ -11,22 +11,40 @@ import (
 
 // Ping tests whether the server would carry out charges: whether it is reachable, has the tables and
 // functions, and lets this user change rows, which a standby does not. It makes a charge to a key of
-// its own, and resets that key in the same call: no limit is charged.
+// its own, and resets that key in the same call: no limit is charged. Tables that this charge does not need
+// are looked at for the rights of the user alone.
 func (s *Store) Ping(ctx context.Context) error {
 	text, err := s.querier.Query(ctx, "SELECT CASE WHEN pg_is_in_recovery() THEN 'standby' WHEN v.version < "+strconv.Itoa(schemaVersion)+" THEN 'version ' || v.version"+
-		" ELSE "+s.schema+".carry_out($1::bigint, $2::bigint, $3::bigint, $4::boolean, $5::text[], '{}', $6::bytea[], '{1,1,0,1,0,0,0,1,1,6,0,0,0,0}', '{\"\",\"\"}') END"+
+		" ELSE coalesce((SELECT 'denied ' || t || ' ' || quote_ident(current_user) FROM unnest('{states,calls,settlements,nodes}'::text[]) WITH ORDINALITY AS tables (t, at)"+
+		" WHERE NOT (SELECT bool_and(has_table_privilege('"+s.schema+".' || t, p)) FROM unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) p) ORDER BY at LIMIT 1),"+
+		" "+s.schema+".carry_out($1::bigint, $2::bigint, $3::bigint, $4::boolean, $5::text[], '{}', $6::bytea[], '{1,1,0,1,0,0,0,1,1,6,0,0,0,0}', '{\"\",\"\"}')) END"+
 		" FROM (SELECT coalesce(max(version), 0) AS version FROM "+s.schema+".migrations) v",
 		strconv.FormatInt(s.probes, 10), strconv.FormatInt(s.probed.Add(1), 10), strconv.FormatInt(most, 10), strconv.FormatBool(s.opts.Durable),
 		array([]string{"{1,0,1,1000000,1,0}"}), array([]string{`\x` + hex.EncodeToString(strconv.AppendInt([]byte("\x02"), s.probes, 10))}))
+	denied, isDenied := strings.CutPrefix(text, "denied ")
 	switch version, old := strings.CutPrefix(text, "version "); {
 	case isMissing(err):
 		return fmt.Errorf("weirsql: the tables and functions of schema %s are not there: run `%s`: %w", s.schema, s.opts.Schema.command(), err)
+	case stateOf(err) == "42501": // the schema, or which version its tables have
+		user, _ := s.querier.Query(ctx, "SELECT quote_ident(current_user)")
+		return fmt.Errorf("weirsql: %w: %s", err, s.grants(user))
 	case err != nil:
 		return fmt.Errorf("weirsql: %w", err)
+	case isDenied:
+		table, user, _ := strings.Cut(denied, " ")
+		return fmt.Errorf("weirsql: permission denied for table %s: %s", table, s.grants(user))
 	case text == "standby":
 		return errors.New("weirsql: the server is a standby, which can change nothing")
 	case old:
 		return fmt.Errorf("weirsql: the schema %s has version %s of the tables and functions, and %d is needed: run `%s`", s.schema, version, schemaVersion, s.opts.Schema.command())
 	}
 	return nil
+}
+
+// grants says how a user gets all rights that it needs. It is quoted as SQL has it; empty if it is not known.
+func (s *Store) grants(user string) string {
+	if user == "" {
+		user = "USER"
+	}
+	return fmt.Sprintf("run `GRANT USAGE ON SCHEMA %[1]s TO %[2]s; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %[1]s TO %[2]s;` as the owner of the tables", s.schema, user)
 }

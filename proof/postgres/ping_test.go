@@ -50,6 +50,34 @@ func testPing(t *testing.T, server *servers.PostgresServer, pool *pgxpool.Pool) 
 			t.Errorf("a caller that left: %v", err)
 		}
 	}
+	// A user that may charge, and lacks a right that other calls need, learns it before these fail.
+	for _, table := range []string{"calls", "settlements", "nodes"} {
+		user := "no_" + table
+		if _, err := pool.Exec(t.Context(), "CREATE ROLE "+user+" LOGIN; GRANT USAGE ON SCHEMA weir TO "+user+"; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA weir TO "+user+
+			"; REVOKE DELETE ON weir."+table+" FROM "+user); err != nil {
+			t.Fatal(err)
+		}
+		s := open(t, weirpgx.Querier(connectTo(t, strings.Replace(server.URL(), "postgres@", user+"@", 1))), weirsql.Options{Prefix: "ping"})
+		ctx, cancel := context.WithTimeout(t.Context(), servers.Patience)
+		defer cancel()
+		fix := "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA weir TO " + user + ";"
+		if err := s.Ping(ctx); err == nil || !strings.Contains(err.Error(), "permission denied for table "+table) || !strings.Contains(err.Error(), fix) {
+			t.Errorf("without the right to delete from %s: %v", table, err)
+		}
+		if _, err := pool.Exec(t.Context(), fix); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Ping(ctx); err != nil {
+			t.Errorf("with all rights: %v", err)
+		}
+	}
+	if _, err := pool.Exec(t.Context(), "CREATE ROLE stranger LOGIN"); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, weirpgx.Querier(connectTo(t, strings.Replace(server.URL(), "postgres@", "stranger@", 1))), weirsql.Options{Prefix: "ping"})
+	if err := s.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "GRANT USAGE ON SCHEMA weir TO stranger;") {
+		t.Errorf("without the schema: %v", err)
+	}
 	var n int
 	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM weir.states WHERE substr(id, 1, 1) = '\x02'`).Scan(&n); err != nil || n != 0 {
 		t.Errorf("Ping has left %d rows: %v", n, err)
