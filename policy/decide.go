@@ -127,7 +127,7 @@ func (e *Engine) decide(ctx context.Context, r *request, route *route, index int
 		v.decideAll(ctx, e, r, route)
 	}
 	v.noteOutcome()
-	if route.warns && (v.Outcome == Allow || v.Outcome == Delay) {
+	if route.warns && (v.Outcome == Allow || v.Outcome == Delay || v.Outcome == Deny) {
 		v.warn(e, r)
 	}
 	if len(route.places) > 0 && (v.Outcome == Allow || v.Outcome == Delay) {

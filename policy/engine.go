@@ -100,6 +100,7 @@ type limit struct {
 	banBy     string // the Decision.By of a banned request
 
 	warnAt     int64             // in percent; 0 for never
+	warnedOf   *warnedKeys       // nil if warnAt is 0
 	plans      planned           // the limit as it is for single plans; nil for none
 	plan       string            // of a limit in plans
 	unlimited  bool              // the limit does not apply to the plan
@@ -251,7 +252,12 @@ func (e *Engine) compile(l Limit, old *limit, changes *[]func() error) (*limit, 
 		c.late = e.compileCosts(&l, old)
 	}
 	c.exempt = newExemption(&l)
-	c.warnAt, _ = parseWarnAt(l.WarnAt)
+	if c.warnAt, _ = parseWarnAt(l.WarnAt); c.warnAt > 0 {
+		c.warnedOf = new(warnedKeys)
+		if old != nil && old.warnedOf != nil {
+			c.warnedOf = old.warnedOf
+		}
+	}
 	for _, text := range l.Key {
 		p, _ := parsePart(text)
 		c.parts = append(c.parts, p)

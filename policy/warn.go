@@ -57,6 +57,9 @@ func (l *limit) warned(d *weir.Decision) (is bool, percent int64) {
 // warn counts and passes on the warnings of a request: of each limit of which it took the part that
 // reaches WarnAt. So there is one in each window and for each key, also if several nodes share the
 // limit.
+//
+// The true cost of a request may be known only afterwards. Then the first request warns that finds the
+// part used, its own estimate not counted, and also if it is refused: each node warns once.
 func (v *Verdict) warn(e *Engine, r *request) {
 	for i, l := range v.evaluated {
 		if l.warnAt == 0 || v.charges != nil && v.charges[i].Skip {
@@ -66,14 +69,24 @@ func (v *Verdict) warn(e *Engine, r *request) {
 		if v.charges != nil {
 			d, cost = v.charges[i].Decision, v.charges[i].Cost
 		}
-		is, _ := l.warned(&d)
-		if !is || !d.Allowed || d.Limit-d.Remaining-cost >= l.warnsAt(d.Limit) {
+		if is, _ := l.warned(&d); !is {
+			continue
+		}
+		if !d.Allowed {
+			cost = 0
+		}
+		var buf [maxKey]byte
+		key, _ := l.key(buf[:0], r)
+		switch before := d.Limit - d.Remaining - cost; {
+		case v.estimates || v.open != nil && v.open[i] != openNot:
+			if before < l.warnsAt(d.Limit) || !l.warnedOf.add(l.plan+"\x00"+string(key), e.now(), d.ResetAfter) {
+				continue
+			}
+		case v.Outcome == Deny, before >= l.warnsAt(d.Limit):
 			continue
 		}
 		l.counts.warned.Add(1)
 		if e.opts.Warn != nil {
-			var buf [maxKey]byte
-			key, _ := l.key(buf[:0], r)
 			w := Warning{Limit: l.Name, Plan: l.plan, Decision: d}
 			w.Key, _ = DecodeKey(string(key))
 			e.opts.Warn(w)
