@@ -91,6 +91,15 @@ func (p *parser) text(v *policyfile.Value, name string) string {
 	return v.Text
 }
 
+// limitName reads the name of a limit of the policy, whose parameters cannot be written in its place.
+func (p *parser) limitName(v *policyfile.Value, name string) string {
+	if v != nil && !v.IsText {
+		p.wrong(v, name+" must be the name of a limit of the policy", "write its parameters under limits of the policy file, and "+name+": NAME here")
+		return ""
+	}
+	return p.text(v, name)
+}
+
 // truth reads true or false.
 func (p *parser) truth(v *policyfile.Value, name string) bool {
 	switch text := strings.ToLower(p.text(v, name)); text {
@@ -203,14 +212,14 @@ func (l *level) add(d *descriptor) bool {
 func (p *parser) rule(f map[string]*policyfile.Value) *Rule {
 	r := &Rule{
 		Shadow: p.truth(f["shadow_mode"], "shadow_mode"), Quota: p.truth(f["quota_mode"], "quota_mode"),
-		DetailedMetric: p.truth(f["detailed_metric"], "detailed_metric"), Limit: p.text(f["limit"], "limit"),
+		DetailedMetric: p.truth(f["detailed_metric"], "detailed_metric"), Limit: p.limitName(f["limit"], "limit"),
 	}
 	if m := f["metadata"]; m != nil {
 		if r.Metadata, _ = plain(m).(map[string]any); r.Metadata == nil {
 			p.wrong(m, "metadata must be a map", "write metadata: { NAME: VALUE }")
 		}
 	}
-	if settle := p.text(f["settle"], "settle"); settle != "" {
+	if settle := p.limitName(f["settle"], "settle"); settle != "" {
 		if r.Limit != "" {
 			p.wrong(f["settle"], "a descriptor has a limit or settle, and not both", "write a second descriptor for the costs that are known afterwards")
 		}
