@@ -47,6 +47,9 @@ func (e *Engine) RefuseUnread(m *Match) (v Verdict, ok bool) {
 	v.Route, v.evaluated, v.order = m.Route, []*limit{by}, []int{0}
 	by.counts.limited.Add(1)
 	v.noteOutcome()
+	if route.warns {
+		v.warn(e, r)
+	}
 	return v, true
 }
 

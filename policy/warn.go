@@ -78,7 +78,7 @@ func (v *Verdict) warn(e *Engine, r *request) {
 		var buf [maxKey]byte
 		key, _ := l.key(buf[:0], r)
 		switch before := d.Limit - d.Remaining - cost; {
-		case v.estimates || v.open != nil && v.open[i] != openNot:
+		case v.estimates || l.opens(r) != openNot:
 			if before < l.warnsAt(d.Limit) || !l.warnedOf.add(l.plan+"\x00"+string(key), e.now(), d.ResetAfter) {
 				continue
 			}

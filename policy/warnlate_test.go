@@ -66,3 +66,30 @@ func TestWarningsOfLateCosts(t *testing.T) {
 		})
 	}
 }
+
+// TestWarningsBeforeTheBody: a limit that refuses a request before its body is read warns, too.
+func TestWarningsBeforeTheBody(t *testing.T) {
+	var warned []string
+	p := costly(weir.FixedWindow{Limit: 1000, Window: time.Hour}, policy.Costs{Before: terms("1"), After: terms("header.x-cost")},
+		func(l *policy.Limit) { l.WarnAt, l.Key = "80%", []string{"header.x-user"} })
+	p.Limits = append(p.Limits, policy.Limit{Name: "models", Key: []string{"body.model"}, Limit: weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 100}})
+	p.Routes[0].Limits = []string{"tokens", "models"}
+	clock := new(weirtest.Clock)
+	e, err := policy.New(p, policy.Options{Clock: clock.Now, Timers: clock.AfterFunc, Warn: func(w policy.Warning) { warned = append(warned, w.Limit) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	v := decideBody(t, e, `{"model":"m"}`, "X-User", "ann")
+	respond(&v, http.Header{"X-Cost": {"2000"}}, "")
+	v.Done(weir.OK)
+	for range 3 {
+		m := e.Match(policy.Request{Method: "POST", Path: "/", Header: http.Header{"X-User": {"ann"}}, Length: 13})
+		if v, refused := e.RefuseUnread(&m); !refused || v.Limit != "tokens" {
+			t.Fatalf("refused: %v by %q", refused, v.Limit)
+		}
+	}
+	if !slices.Equal(warned, []string{"tokens"}) {
+		t.Errorf("warned %q", warned)
+	}
+}
