@@ -47,6 +47,7 @@ type Usage struct {
 	Of    int64 // what the limit allows
 	Used  int64
 	Left  int64
+	At    time.Time     // just before it was read: Reset and Next count from then
 	Reset time.Duration // until all of it is back
 	Next  time.Duration // until a request is admitted again; 0 if one is now
 	// the limit does not apply to the plan, and Used is only counted: Of and Left are 0
@@ -76,6 +77,7 @@ func (e *Engine) Usage(ctx context.Context, limit string, key []string, plan str
 			}
 		}
 		var d weir.Decision
+		u.At = time.Now()
 		switch {
 		case l.store != nil:
 			d, u.Problem = of.peekStore(ctx, encoded)
@@ -124,8 +126,9 @@ func (e *Engine) Usages() iter.Seq[Usage] {
 			if l.table == nil || l.isRest() || !l.isQuota() {
 				continue
 			}
+			at := time.Now()
 			for key, d := range l.table.Keys() {
-				u := Usage{Limit: l.Name, Shadow: l.Shadow}
+				u := Usage{Limit: l.Name, At: at, Shadow: l.Shadow}
 				u.Key, _ = DecodeKey(key)
 				if u.fill(d); u.Used > 0 && !yield(u) {
 					return

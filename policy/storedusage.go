@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weirflow/weir"
 )
@@ -108,9 +109,10 @@ func (u *usageList) flush(ctx context.Context) error {
 		return nil
 	}
 	out := make([]weir.Decision, len(u.batch))
+	at := time.Now()
 	err := u.l.store.Do(ctx, u.batch, out)
 	for i, d := range out {
-		of := Usage{Limit: u.l.Name, Plan: u.batch[i].Plan, Shadow: u.l.Shadow}
+		of := Usage{Limit: u.l.Name, Plan: u.batch[i].Plan, At: at, Shadow: u.l.Shadow}
 		of.Key, _ = DecodeKey(u.batch[i].Key)
 		switch {
 		case err != nil:

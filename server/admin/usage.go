@@ -27,16 +27,16 @@ type usage struct {
 	Error     string `json:"error,omitempty"` // of a store that did not respond
 }
 
-func usageOf(u policy.Usage, now time.Time) usage {
+func usageOf(u policy.Usage) usage {
 	out := usage{Limit: u.Limit, Key: u.Key, Plan: u.Plan, Allowed: u.Of, Used: u.Used, Remaining: u.Left, Unlimited: u.Unlimited, Shadow: u.Shadow}
 	if u.Problem != nil {
 		out.Error = u.Problem.Error()
 	}
 	if u.Reset > 0 {
-		out.ResetAt = second(now.Add(u.Reset))
+		out.ResetAt = second(u.At.Add(u.Reset))
 	}
 	if u.Next > 0 {
-		out.NextAt = second(now.Add(u.Next))
+		out.NextAt = second(u.At.Add(u.Next))
 	}
 	return out
 }
@@ -52,10 +52,9 @@ func (p *api) usage(w http.ResponseWriter, r *http.Request) error {
 	if len(q["key"]) == 0 {
 		return &problem{Status: http.StatusBadRequest, Detail: "say whose usage: key=PART, once for each part of the key; all keys are at /v1/usage/export"}
 	}
-	now := time.Now()
 	all := []usage{}
 	for _, u := range p.policy.Engine().Usage(r.Context(), q.Get("limit"), q["key"], q.Get("plan")) {
-		all = append(all, usageOf(u, now))
+		all = append(all, usageOf(u))
 	}
 	if len(all) == 0 {
 		return &problem{Status: http.StatusNotFound, Detail: "no limit has a key of " + strconv.Itoa(len(q["key"])) + " parts that this could be"}
@@ -67,7 +66,6 @@ func (p *api) usage(w http.ResponseWriter, r *http.Request) error {
 // exportUsage writes what all keys have used of the quotas, in memory and in stores, as lines of JSON or as
 // CSV. What cannot be listed has a line with an error.
 func (p *api) exportUsage(w http.ResponseWriter, r *http.Request) error {
-	now := time.Now()
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -90,12 +88,12 @@ func (p *api) exportUsage(w http.ResponseWriter, r *http.Request) error {
 	defer flush()
 	e := p.policy.Engine()
 	for u := range e.Usages() {
-		if write(usageOf(u, now)) != nil {
+		if write(usageOf(u)) != nil {
 			return nil // the client has left
 		}
 	}
 	// an error is that of a client that has left: what stores do not list is in the lines
-	_ = e.StoredUsages(r.Context(), func(u policy.Usage) error { return write(usageOf(u, time.Now())) })
+	_ = e.StoredUsages(r.Context(), func(u policy.Usage) error { return write(usageOf(u)) })
 	return nil
 }
 
