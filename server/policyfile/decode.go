@@ -11,7 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/duration"
+	"github.com/weirflow/weir/internal/rules"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/stores"
 )
@@ -132,6 +134,17 @@ func (d *decoder) duration(n *node, like string, path ...string) time.Duration {
 	return v
 }
 
+// notKept says why a limit cannot be kept in a store that has refused it, and what to do.
+func notKept(l weir.Limit, refused error) (why, fix string) {
+	for _, part := range weir.Parts(l) {
+		p := rules.ParamsOf(part)
+		if _, entered := p.(rules.Entered); p != nil && !entered && p.Kind().NoStore != "" {
+			return fmt.Sprintf("no store keeps a %s: %s", p.Kind().Name, p.Kind().NoStore), "take store out"
+		}
+	}
+	return "the limit cannot be kept in a store: " + refused.Error(), "change its parameters, or take store out"
+}
+
 // kept checks that each store can keep the limits and waiting rooms that name it. The policy's own
 // check reports stores that do not exist.
 func (d *decoder) kept(p *policy.Policy) {
@@ -144,7 +157,8 @@ func (d *decoder) kept(p *policy.Policy) {
 		}
 		if i := index(l.Store); i >= 0 {
 			if err := stores.Keeps(p.Stores[i], l.Limit); err != nil {
-				d.wrong("the limit cannot be kept in a store: "+err.Error(), "change its parameters, or take store out", "limits", l.Name, "store")
+				why, fix := notKept(l.Limit, err)
+				d.wrong(why, fix, "limits", l.Name, "store")
 			}
 			for _, plan := range l.Plans {
 				if plan.Limit == nil {

@@ -239,6 +239,7 @@ func TestInvalidPolicies(t *testing.T) {
 		"stores: {s: {url: 'redis://h', on_failure: refuse}}":                                               "\"refuse\" is not known here",
 		"stores: {s: {url: 'redis://h', lease: true}}\nlimits:\n  l: {leaky_bucket: {rate: 1/s}, store: s}": "x.yaml:3:41: error: the store \"s\" has leases, and tokens of leaky_bucket cannot be leased",
 		"stores: {s: {url: 'redis://h'}}\nlimits:\n  l: {concurrency: {limit: 1, max_hold: 5ms}, store: s}": "x.yaml:3:54: error: the limit cannot be kept in a store: a max_hold of 5ms leaves no time for heartbeats",
+		"stores: {s: {url: 'redis://h'}}\nlimits:\n  l: {nginx_bucket: {rate: 1/s}, store: s}":              "x.yaml:3:41: error: no store keeps a nginx_bucket: nginx keeps it in the memory of one machine: use leaky_bucket, which is the same algorithm in exact arithmetic\n\tfix: take store out",
 		"limits: {l: {token_bucket: {rate: 1/s, burst: 1}, on_failure: allow}}":                             "the limit is in no store that could fail",
 		"stores: {s: {url: 'redis://h'}}\nlimits:\n  l:\n    token_bucket: {rate: 1000000000/s, burst: 18014398509481984}\n    store: s": "x.yaml:5:12: error: the limit cannot be kept in a store: ",
 		"upstreams: {s: {url: x}}": "does not begin with http",
