@@ -166,9 +166,6 @@ func (b *ruleBasics) lateTurn(due, now int64) int64 {
 // in the queue. Either may be Never.
 type Plan struct{ Wait, Room int64 }
 
-// Admits reports whether the work may go now.
-func (p Plan) Admits() bool { return p == Plan{} }
-
 // Retry is the wait until the same Take would be admitted.
 func (p Plan) Retry() int64 {
 	if p.Wait == Never || p.Room == Never {

@@ -98,9 +98,6 @@ func parseUnit(text string) Unit {
 // Rules returns all rules, in the order of the files.
 func (c *Config) Rules() []*Rule { return c.rules }
 
-// Domains returns how many domains there are.
-func (c *Config) Domains() int { return len(c.domains) }
-
 // HasDomain reports whether there are rules for a domain.
 func (c *Config) HasDomain(domain string) bool { return c.domains[domain] != nil }
 

@@ -69,7 +69,7 @@ func TestMerge(t *testing.T) {
 		t.Error(err)
 	}
 	c, err := Parse(files, true)
-	if err != nil || len(c.Rules()) != 2 || c.Domains() != 1 {
+	if err != nil || len(c.Rules()) != 2 || len(c.domains) != 1 {
 		t.Errorf("%v, %v", c, err)
 	}
 	if _, err := Parse(append(files, files[0]), true); err == nil || !strings.Contains(err.Error(), "duplicate descriptor composite key 'd.k'") {
