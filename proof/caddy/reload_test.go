@@ -25,7 +25,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 		return "http://SITE {\nweir {\n" + hourly("all", limit, "key {client_ip}") + fmt.Sprintf("}\nrespond \"version %d\"\n}", i)
 	}
 	s := start(t, options, sites(0))
-	first := s.many(&http.Transport{MaxIdleConnsPerHost: callers}, before, func() { time.Sleep(time.Millisecond) })
+	first := s.many(&http.Transport{MaxIdleConnsPerHost: callers}, before, func() { <-time.After(time.Millisecond) })
 	if first[200] != before {
 		t.Fatalf("%v without a reload, want %d times 200", first, before)
 	}

@@ -38,7 +38,7 @@ func TestRedis(t *testing.T) {
 	both := make([]map[int]int64, 2)
 	for i, s := range []*server{one, two} {
 		done.Go(func() {
-			both[i] = s.many(&http.Transport{MaxIdleConnsPerHost: callers}, requests/2, func() { time.Sleep(time.Millisecond) })
+			both[i] = s.many(&http.Transport{MaxIdleConnsPerHost: callers}, requests/2, func() { <-time.After(time.Millisecond) })
 		})
 	}
 	done.Wait()
