@@ -79,16 +79,21 @@ func (p *forwarder) serve(w *responseWriter, r *http.Request) {
 	}
 	rc := http.NewResponseController(w)
 	r = p.fields.withTrailers(r)
-	r = r.WithContext(upstream.OnStalledClient(r.Context(), func(answering bool) {
+	ctx := upstream.OnStalledClient(r.Context(), func(answering bool) {
 		now := time.Now()
 		_ = rc.SetReadDeadline(now) // nobody blocks on a writer without deadlines
 		if answering {
 			_ = rc.SetWriteDeadline(now)
 		}
-	}))
+	})
 	if p.buffer != (policy.Buffer{}) {
-		r = r.WithContext(upstream.WithBuffer(r.Context(), p.buffer))
+		ctx = upstream.WithBuffer(ctx, p.buffer)
 	}
+	if r.ContentLength != 0 {
+		_, client := p.gateway.state.Load().client(r)
+		ctx = upstream.WithClient(ctx, client)
+	}
+	r = r.WithContext(ctx)
 	if !mayUpgrade(r.Header["Upgrade"]) || !p.to.Upgrades() {
 		r.Header.Del("Upgrade")
 	}

@@ -28,7 +28,7 @@ const (
 )
 
 // errNoSpace is the error of a body for which neither memory nor room in files is left.
-var errNoSpace = errors.New("request buffers: the memory and the files for all requests are used up")
+var errNoSpace = errors.New("request buffers: the memory is used up, and so are the files for all requests, or this client's share of them")
 
 // space is what all buffers of a Set use together.
 type space struct {
@@ -37,7 +37,29 @@ type space struct {
 	undecided             atomic.Uint64 // those of bodies that are read before the decision
 	maxMemory, maxFiles   int64
 	forUndecided          int64 // of memory beyond maxMemory, for bodies that limits read
+
+	clients policy.BodyShares // of the files
 }
+
+// filesOf returns the files for the bodies of a request's client.
+func (s *space) filesOf(ctx context.Context) policy.BodyMemory {
+	return s.clients.Of(ClientOf(ctx), (*fileSpace)(s))
+}
+
+// fileSpace is the part of a space that is in files.
+type fileSpace space
+
+// Reserve takes room in files, if there is enough.
+func (s *fileSpace) Reserve(n int64) bool { return reserve(&s.files, n, s.maxFiles) }
+
+// Release gives room back.
+func (s *fileSpace) Release(n int64) { s.files.Add(-n) }
+
+// Free returns how much room is left.
+func (s *fileSpace) Free() int64 { return s.maxFiles - s.files.Load() }
+
+// Refused counts a request that found no room.
+func (s *fileSpace) Refused() { s.noFileSpace.Add(1) }
 
 // BufferStats are the sizes of all request buffers, and how many requests found their bound reached.
 type BufferStats struct {
@@ -75,7 +97,22 @@ func reserve(used *atomic.Int64, n, most int64) bool {
 	return false
 }
 
-type bufferKey struct{}
+type (
+	bufferKey struct{}
+	clientKey struct{}
+)
+
+// WithClient returns a context for the requests of a client. Its buffered bodies take no more room in
+// files than remains free after them. Requests without a client are those of one.
+func WithClient(ctx context.Context, client string) context.Context {
+	return context.WithValue(ctx, clientKey{}, client)
+}
+
+// ClientOf returns the client of a context; "" if there is none.
+func ClientOf(ctx context.Context) string {
+	client, _ := ctx.Value(clientKey{}).(string)
+	return client
+}
 
 // WithBuffer returns a context for requests that are buffered in this way, and not as the upstream's
 // settings say.
@@ -119,9 +156,10 @@ func (s *Spec) isHTTP1() bool {
 // buffer is a body, or the beginning of one.
 type buffer struct {
 	space  *space
-	length int64 // of the body; -1 for unknown
-	memory int64 // most bytes in memory
-	most   int64 // most bytes in all
+	files  policy.BodyMemory // of space, for the client
+	length int64             // of the body; -1 for unknown
+	memory int64             // most bytes in memory
+	most   int64             // most bytes in all
 
 	parts  [][]byte
 	taken  int64    // of space.memory
@@ -192,8 +230,7 @@ func (b *buffer) grow() error {
 }
 
 func (b *buffer) write(p []byte) error {
-	if !reserve(&b.space.files, int64(len(p)), b.space.maxFiles) {
-		b.space.noFileSpace.Add(1)
+	if !b.files.Reserve(int64(len(p))) {
 		return &LocalError{errNoSpace}
 	}
 	b.inFile += int64(len(p))
@@ -218,7 +255,9 @@ func (b *buffer) open() io.Reader {
 // free gives back what the buffer uses. Call it once.
 func (b *buffer) free() {
 	b.space.memory.Add(-b.taken)
-	b.space.files.Add(-b.inFile)
+	if b.inFile > 0 {
+		b.files.Release(b.inFile)
+	}
 	if b.file != nil {
 		b.file.Close()
 	}

@@ -3,6 +3,7 @@ package upstream
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -31,7 +32,7 @@ func TestBuffer(t *testing.T) {
 			for _, memory := range []int64{1, 2048, 65537, 200000} {
 				for _, room := range []int64{0, 40000, 1 << 20} {
 					all := &space{maxMemory: room, maxFiles: 1 << 20}
-					b := &buffer{space: all, length: -1, memory: memory, most: 100001}
+					b := &buffer{space: all, files: all.filesOf(t.Context()), length: -1, memory: memory, most: 100001}
 					if known {
 						b.length = int64(size)
 					}
@@ -64,7 +65,7 @@ func TestBuffer(t *testing.T) {
 // this process's.
 func TestBufferWithoutRoom(t *testing.T) {
 	var ours *LocalError
-	b := &buffer{space: &space{maxFiles: 1000}, length: -1, memory: 1 << 20, most: 1 << 20}
+	b := fileBuffer(&space{maxFiles: 1000})
 	if _, err := b.fill(strings.NewReader(strings.Repeat("x", 2000))); !errors.As(err, &ours) || !errors.Is(err, errNoSpace) {
 		t.Error(err)
 	}
@@ -73,7 +74,7 @@ func TestBufferWithoutRoom(t *testing.T) {
 	}
 	b.free()
 	t.Setenv("TMPDIR", t.TempDir()+"/none")
-	b = &buffer{space: &space{maxFiles: 1 << 20}, length: -1, memory: 1 << 20, most: 1 << 20}
+	b = fileBuffer(&space{maxFiles: 1 << 20})
 	if _, err := b.fill(strings.NewReader("x")); !errors.As(err, &ours) {
 		t.Error(err)
 	}
@@ -272,5 +273,51 @@ func TestLongBodyFillsTheBufferFirst(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// fileBuffer returns a buffer for a long body in a space.
+func fileBuffer(all *space) *buffer {
+	return &buffer{space: all, files: all.filesOf(context.Background()), length: -1, memory: 1 << 20, most: 1 << 20}
+}
+
+// TestOneClientDoesNotFillTheFiles: a client whose bodies are buffered in files, and do not end, gets no more
+// of them than remains free. Another client has room, and so has the first one once its bodies have ended.
+func TestOneClientDoesNotFillTheFiles(t *testing.T) {
+	all := &space{maxFiles: 1 << 20}
+	body := strings.Repeat("x", 64<<10)
+	var open []*buffer
+	fill := func(client string) error {
+		b := fileBuffer(all)
+		b.files = all.filesOf(WithClient(t.Context(), client))
+		open = append(open, b)
+		_, err := b.fill(strings.NewReader(body))
+		return err
+	}
+	free := func() {
+		for _, b := range open {
+			b.free()
+		}
+		open = nil
+		if n := all.files.Load(); n != 0 {
+			t.Fatalf("%d bytes stay in use", n)
+		}
+	}
+	for range 2 {
+		for i := range 8 {
+			if err := fill("flood"); err != nil {
+				t.Fatalf("body %d of at most half of the room: %v", i+1, err)
+			}
+		}
+		before := all.noFileSpace.Load()
+		if err := fill("flood"); !errors.Is(err, errNoSpace) || all.noFileSpace.Load() != before+1 {
+			t.Fatalf("a body beyond half of the room: %v, counted %d times", err, all.noFileSpace.Load()-before)
+		}
+		for i := range 4 {
+			if err := fill("other"); err != nil {
+				t.Fatalf("body %d of another client: %v", i+1, err)
+			}
+		}
+		free()
 	}
 }

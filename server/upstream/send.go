@@ -117,7 +117,7 @@ func newBody(r *http.Request, s *settings, all *space) (*requestBody, error) {
 		}
 	}
 	// one byte more, to find the end
-	b.buffer = &buffer{space: all, length: r.ContentLength, memory: memory + 1, most: most + 1}
+	b.buffer = &buffer{space: all, files: all.filesOf(r.Context()), length: r.ContentLength, memory: memory + 1, most: most + 1}
 	if err := b.keep(r, s.spec.Timeouts.Idle); err != nil {
 		b.close()
 		return nil, err
