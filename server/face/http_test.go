@@ -2,10 +2,12 @@ package face
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -61,8 +63,11 @@ func serving(t *testing.T) (*HTTP, *pipes) {
 	f := NewHTTP(p, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := strings.TrimPrefix(r.URL.Path, "/")
 		if !strings.HasPrefix(name, "unread") {
-			if _, err := io.ReadAll(r.Body); err != nil {
-				http.Error(w, "the body did not come", http.StatusBadRequest)
+			if _, err := io.ReadAll(r.Body); errors.Is(err, os.ErrDeadlineExceeded) {
+				http.Error(w, "the body did not come", http.StatusRequestTimeout)
+				return
+			} else if err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
 				return
 			}
 		}
@@ -101,7 +106,7 @@ func TestSlowClients(t *testing.T) {
 	}{
 		"nothing":                            {"", true, clientTime, ""},
 		"half a header":                      {"GET /1s HT", true, clientTime, "400 Bad Request"},
-		"half a body":                        {"POST /1s" + rest + "ab", true, clientTime, "the body did not come"},
+		"half a body":                        {"POST /1s" + rest + "ab", true, clientTime, "408 Request Timeout"},
 		"half a body that nobody reads":      {"POST /unread" + rest + "ab", true, clientTime, "200 OK"},
 		"a response that nobody reads":       {"POST /1s" + rest + "abcd", false, time.Second + clientTime, ""},
 		"a handler with a body":              {"POST /1m" + rest + "abcd", true, time.Minute, "200 OK"},

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"reflect"
 	"strconv"
 	"strings"
@@ -121,6 +122,9 @@ func body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	}
 	if errors.Is(err, face.ErrNoRoom) {
 		return nil, &problem{Status: http.StatusServiceUnavailable, Detail: err.Error()}
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, &problem{Status: http.StatusRequestTimeout, Detail: "the body did not come in time", Fix: "send the call again, on another connection"}
 	}
 	if err != nil {
 		return nil, &problem{Status: http.StatusBadRequest, Detail: "the body did not come in full"}

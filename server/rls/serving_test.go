@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"google.golang.org/grpc/connectivity"
@@ -185,5 +188,17 @@ func TestMetricsAreBounded(t *testing.T) {
 	}
 	if len(got) > 3*(maxSeries+2) || got["d.k_one all"] != 3 || got["d.k_one over_limit"] != 1 || got["d.v_x.w all"] != 3 || got["(other) all"] < 100 {
 		t.Errorf("%d series: %v, %v, %v, %v", len(got), got["d.k_one all"], got["d.k_one over_limit"], got["d.v_x.w all"], got["(other) all"])
+	}
+}
+
+// TestSlowJSON: a body that came too slowly is not one that was malformed. Its response was 400.
+func TestSlowJSON(t *testing.T) {
+	s := serve(t, shop, "")
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1/json", iotest.ErrReader(os.ErrDeadlineExceeded))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	s.json(w, r)
+	if w.Code != http.StatusRequestTimeout || w.Body.String() != "the body did not come in time\n" {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
