@@ -62,6 +62,7 @@ var floors = map[string][]string{
 	"internal/refusal":     {"policy"},                                                       // above the policy: its responses
 	"internal/charges":     {".", "internal/duration", "internal/rules"},                     // above the root: the JSON of its stores
 	"internal/pacing":      {".", "internal/heap", "internal/pause"},                         // above the root: it uses our limits
+	"internal/scripted":    {".", "internal/rules"},                                          // above the root: how its limits are sent
 	"weirclient":           {".", "failover", "lease", "internal/charges", "internal/pause"}, // tests use failover and lease
 	"weirredis":            {".", "internal/..."},
 	"weirkv":               {".", "failover", "lease", "internal/..."}, // tests use failover and lease

@@ -5,81 +5,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
-	"time"
 
-	"github.com/weirflow/weir/internal/rules"
+	"github.com/weirflow/weir/internal/scripted"
 )
 
-// Redis knows no time zones. A call about a calendar window carries the windows around the present;
-// the script picks one by the server's clock. If it needs another window, it changes nothing and
-// says so.
-//
-// A state holds the day on which its window begins. So if the time zone data of this process
-// change, or differ from those of another process, a window that has begun keeps its count, and
-// ends when the new data say. Two things follow the old data for a while: a key expires by the end
-// that was known at its last charge, and so does the count of a limit that was replaced by another
-// one. If windows become longer, that may admit one more window's worth, once.
-
-// A calendar is the windows of a limit by the dates of a time zone.
-type calendar struct {
-	name   string // the same for limits whose windows are the same
-	of     rules.Calendar
-	latest atomic.Pointer[stretch]
-
-	unknown bool // no windows are known: see exchange.learn
-}
-
-// A stretch is consecutive windows as they are sent, with the begin and end of the first one.
-type stretch struct {
-	begins, ends int64
-	text         string
-	count        int
-}
-
-func newCalendar(align string) (*calendar, error) {
-	c, zone, err := rules.ParseCalendar(align, time.Second)
-	if err != nil {
-		return nil, err
-	}
-	location, err := time.LoadLocation(zone)
-	if err != nil {
-		return nil, err
-	}
-	c = c.In(location)
-	return &calendar{name: c.String(), of: c}, nil
-}
-
-// slack is how far our estimate of the server's clock may be ahead: see clock.see.
-const slack = 10 * time.Second / tick
-
-// farSlack is how much earlier or later a window may be by other time zone data.
-const farSlack = 25 * time.Hour / tick
-
-// now returns the windows that a call at a time of the server's clock may need: the current one,
-// the next one, for charges made ahead, and one more in case the call arrives after the end of the
-// first.
-func (c *calendar) now(t int64) *stretch {
-	t -= int64(slack)
-	if s := c.latest.Load(); s != nil && s.begins <= t && t < s.ends {
-		return s
-	}
-	s := c.from(t, 3)
-	c.latest.Store(s)
-	return s
-}
-
-// from returns n windows, beginning with the one of a time.
-func (c *calendar) from(t int64, n int) *stretch {
-	windows := c.of.Windows(time.UnixMicro(t), n)
-	var b []byte
-	for _, w := range windows {
-		b = appendInt(b, w.Day)
-		b = appendInt(b, min(w.Begins.UnixMicro(), most))
-		b = appendInt(b, min(w.Ends.UnixMicro(), most))
-	}
-	return &stretch{windows[0].Begins.UnixMicro(), windows[0].Ends.UnixMicro(), string(b), n}
-}
+type calendar = scripted.Calendar
 
 // calendars returns the calendars for a call: the name of each, with its windows around the present
 // and around x.times. It is empty if no limit has a calendar, and if the server's clock is not
@@ -98,7 +28,7 @@ func (x *exchange) calendars() string {
 				known = slices.Concat(known, other.calendars)
 			}
 			for _, c := range slices.Concat(known, x.strange) {
-				if !slices.ContainsFunc(all, func(o *calendar) bool { return o.name == c.name }) {
+				if !slices.ContainsFunc(all, c.Is) {
 					all = append(all, c)
 				}
 			}
@@ -109,16 +39,16 @@ func (x *exchange) calendars() string {
 	}
 	b := appendArray(nil, 2*len(all))
 	for _, c := range all {
-		b = appendString(b, c.name)
-		if c.unknown {
+		b = appendString(b, c.Name)
+		if c.Unknown {
 			b = appendArray(b, 0)
 			continue
 		}
-		s := c.now(now)
-		text, count := s.text, s.count
+		s := c.Now(now)
+		text, count := s.Text, s.Count
 		for _, t := range x.times {
-			s := c.from(t-int64(farSlack), 4)
-			text, count = text+s.text, count+s.count
+			s := c.Around(t)
+			text, count = text+s.Text, count+s.Count
 		}
 		b = append(appendArray(b, 3*count), text...)
 	}
@@ -162,13 +92,10 @@ func (x *exchange) lacking(text string) {
 // learn adds the calendar of another version. One that this process cannot know, as it lacks the
 // time zone, or as another program wrote the state, is sent without windows.
 func (x *exchange) learn(name string) {
-	if slices.ContainsFunc(x.strange, func(c *calendar) bool { return c.name == name }) {
+	if slices.ContainsFunc(x.strange, func(c *calendar) bool { return c.Name == name }) {
 		return
 	}
-	c, err := newCalendar(name)
-	if err != nil || c.name != name {
-		c = &calendar{name: name, unknown: true}
-	}
+	c := scripted.NamedCalendar(name, appendInt)
 	x.strange = append(x.strange, c)
 	for _, r := range x.requests {
 		for i := range r.charges {

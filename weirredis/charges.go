@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weirflow/weir/internal/scripted"
 )
 
 // chargesCall writes charges down, for call.lua or take.lua.
@@ -197,7 +199,7 @@ func (x *exchange) readCharges(text string) {
 	x.part.clock.see(now, x.sent)
 	x.store.inexact.Add(uint64(inexact))
 	if steps > 0 {
-		x.store.stepped(steps, span(behind))
+		x.store.steps.Stepped(steps, scripted.Span(behind))
 	}
 	var again []*request
 	for _, r := range x.requests {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/pause"
+	"github.com/weirflow/weir/internal/scripted"
 )
 
 // A Concurrency limits how much may be in flight for each key, over all processes that use the same
@@ -162,7 +163,7 @@ func (c *Concurrency) Inspect(ctx context.Context, key string) (holding, waiting
 func (c *Concurrency) request(op int, key string, n int64) *placeRequest {
 	l := c.Limit()
 	s := c.store
-	return s.newPlace(placeOp{op: op, key: s.placeKey(c.name, key), cost: cost(n), limit: l.Limit, queue: l.Queue, span: int64(l.MaxHold / tick)})
+	return s.newPlace(placeOp{op: op, key: s.placeKey(c.name, key), cost: scripted.Cost(n), limit: l.Limit, queue: l.Queue, span: int64(l.MaxHold / tick)})
 }
 
 // decision is the result of a request.
@@ -172,8 +173,8 @@ func (c *Concurrency) decision(r *placeRequest) weir.Decision {
 		Allowed:    a.code == codeHeld,
 		Limit:      r.limit,
 		Remaining:  a.remaining,
-		RetryAfter: span(a.retry),
-		ResetAfter: span(a.reset),
+		RetryAfter: scripted.Span(a.retry),
+		ResetAfter: scripted.Span(a.reset),
 		By:         c.name,
 		Source:     weir.SourceStore,
 	}

@@ -1,23 +1,16 @@
 package weirredis
 
 import (
-	"errors"
-	"fmt"
-	"math"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirflow/weir"
-	"github.com/weirflow/weir/internal/rules"
+	"github.com/weirflow/weir/internal/scripted"
 )
 
-// The scripts count in doubles, which are exact below 2^53.
 const (
-	most = 1<<53 - 1
-	// of a token, and of a clock unit: products of two are divided with a bit to spare
-	mostTicks = 1 << 51
-	tick      = time.Microsecond
+	most = scripted.Most
+	tick = scripted.Tick
 )
 
 // A limit is a weir.Limit as the scripts read it.
@@ -61,32 +54,6 @@ func (l *limit) met() *beside {
 	return nil
 }
 
-// limits caches compiled limits.
-type limits struct {
-	mu    sync.Mutex
-	known map[weir.Limit]*limit
-}
-
-// maxLimits bounds the cache. A program has few limits, and a change of one makes another.
-const maxLimits = 1024
-
-func (s *limits) of(l weir.Limit) (*limit, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c := s.known[l]; c != nil {
-		return c, nil
-	}
-	c, err := compile(l)
-	if err != nil {
-		return nil, err
-	}
-	if len(s.known) >= maxLimits || s.known == nil {
-		s.known = map[weir.Limit]*limit{}
-	}
-	s.known[l] = c
-	return c, nil
-}
-
 // compile checks a limit and encodes it for the scripts.
 func compile(l weir.Limit) (*limit, error) {
 	p, err := weir.Prepare(l, tick)
@@ -119,81 +86,39 @@ func compile(l weir.Limit) (*limit, error) {
 // version is the version of states and arguments.
 const version = 1
 
-// counting is how the scripts count.
-var counting = rules.Counting{Store: "Redis", Unit: tick, Most: most, MostTicks: mostTicks, MostEntries: maxEntries}
-
 // maxEntries is how many charges a log may have in Redis: each charge copies them.
 const maxEntries = 1 << 14
+
+// reading is how the scripts read limits.
+var reading = scripted.Reader{Package: "weirredis", Count: scripted.Counting("Redis", maxEntries)}
 
 // define encodes a limit that is no All: version, algorithm, parameters, and the name of its
 // calendar, if it has one.
 func (l *limit) define(given weir.Limit) (string, kindSet, error) {
-	p, ok := rules.ParamsOf(given).(rules.Stored)
-	if !ok {
-		return "", 0, fmt.Errorf("weirredis: %T cannot be kept in Redis", given)
-	}
-	n, err := p.StoreNumbers(counting)
-	var wrong *rules.FieldError
-	switch {
-	case errors.As(err, &wrong):
-		return "", 0, fmt.Errorf("weirredis: %s.%w", p.Kind().GoName, wrong)
-	case err != nil:
-		return "", 0, fmt.Errorf("weirredis: %w", err)
+	d, err := reading.Define(given)
+	if err != nil {
+		return "", 0, err
 	}
 	var name []string // of a calendar
-	if w, ok := p.(rules.Calendared); ok && w.CalendarAlign() != "" {
-		cal, err := newCalendar(w.CalendarAlign())
+	if d.Align != "" {
+		cal, err := scripted.NewCalendar(d.Align, appendInt)
 		if err != nil {
 			return "", 0, err
 		}
 		l.calendars = append(l.calendars, cal)
-		name = []string{cal.name}
+		name = []string{cal.Name}
 	}
-	script := p.Kind().Script
-	def := appendInt(appendInt(appendArray(nil, 2+len(n)+len(name)), version), int64(script.Number))
-	for _, v := range n {
-		if v > most || v < -most {
-			return "", 0, fmt.Errorf("weirredis: %T%+v: %d is more than Redis can count: at most %d", given, given, v, int64(most))
-		}
+	def := appendInt(appendInt(appendArray(nil, 2+len(d.Numbers)+len(name)), version), int64(d.Script))
+	for _, v := range d.Numbers {
 		def = appendInt(def, v)
 	}
 	for _, text := range name {
 		def = appendString(def, text)
 	}
-	if script.Number == kindBucket {
-		l.short = shorten(string(def), n)
+	if d.Script == kindBucket {
+		l.short = shorten(string(def), d.Numbers)
 	}
-	return string(def), 1 << script.Number, nil
-}
-
-// cost returns a cost as the scripts read it: a larger one fits no limit anyway.
-func cost(c int64) int64 {
-	switch {
-	case c < 0:
-		return -1
-	case c > most:
-		return most + 1
-	}
-	return c
-}
-
-// within returns the longest acceptable delay, in clock units; below 0: however long.
-func within(d time.Duration) int64 {
-	if d < 0 {
-		return -1
-	}
-	return int64(d / tick)
-}
-
-// span returns a number of clock units as a duration; -1 is never.
-func span(units int64) time.Duration {
-	switch {
-	case units < 0:
-		return weir.Never
-	case units > math.MaxInt64/int64(tick):
-		return math.MaxInt64
-	}
-	return time.Duration(units) * tick
+	return string(def), 1 << d.Script, nil
 }
 
 // Check returns why a limit cannot be kept in Redis: parameters that the scripts could not count

@@ -25,7 +25,7 @@ const headScript = "return redis.call('GETRANGE', KEYS[1], 0, 1023)"
 func (s *Store) StateKeys(ctx context.Context, scan Scanner, name string, of []weir.Limit, each func(key string, under int) error) error {
 	var heads []string
 	for _, l := range of {
-		c, err := s.limits.of(l)
+		c, err := s.limits.Of(l, compile)
 		if err != nil {
 			return err
 		}

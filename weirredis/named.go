@@ -15,6 +15,7 @@ import (
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/rediserror"
 	"github.com/weirflow/weir/internal/rules"
+	"github.com/weirflow/weir/internal/scripted"
 	"github.com/weirflow/weir/internal/snake"
 )
 
@@ -99,7 +100,7 @@ func (n *Named) Init(ctx context.Context, name string, l weir.Limit, scope Scope
 	if err := CheckNamed(l); err != nil {
 		return false, fmt.Errorf("%w: limit %q: %w", ErrCharge, name, err)
 	}
-	c, err := n.store.limits.of(l)
+	c, err := n.store.limits.Of(l, compile)
 	if err != nil {
 		return false, fmt.Errorf("%w: limit %q: %w", ErrCharge, name, err)
 	}
@@ -134,7 +135,7 @@ func (n *Named) take(ctx context.Context, op, name, client string, c int64) (wei
 	if c < 0 {
 		return weir.Decision{RetryAfter: weir.Never, By: name, Source: weir.SourceStore}, nil
 	}
-	args := []string{op, strconv.FormatInt(cost(c), 10)}
+	args := []string{op, strconv.FormatInt(scripted.Cost(c), 10)}
 	if op == "take" {
 		keys, args = append(keys, keys[0]+":nonce:"+hex.EncodeToString([]byte(n.store.id()))), append(args, "")
 	}
@@ -153,8 +154,8 @@ func (n *Named) take(ctx context.Context, op, name, client string, c int64) (wei
 		Allowed:    allowed == 1,
 		Limit:      capacity,
 		Remaining:  remaining,
-		RetryAfter: span(wait),
-		ResetAfter: span(reset),
+		RetryAfter: scripted.Span(wait),
+		ResetAfter: scripted.Span(reset),
 		By:         name,
 		Source:     weir.SourceStore,
 	}, nil
@@ -201,7 +202,7 @@ func (n *Named) Inspect(ctx context.Context, name, client string) (NamedLimit, e
 			}
 		}
 	}
-	all.ResetAfter = span(*whole["reset_us"])
+	all.ResetAfter = scripted.Span(*whole["reset_us"])
 	return all, r.err
 }
 

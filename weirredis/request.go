@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/scripted"
 )
 
 // A request is what one caller sends in one call: charges of a batch that are in one slot, or one
@@ -177,11 +178,11 @@ func (r *request) gather() {
 
 // charge readies a charge for the scripts. The error is what is wrong with it.
 func (s *Store) charge(index int, of *weir.Charge) (c charge, err error) {
-	l, err := s.limits.of(of.Limit)
+	l, err := s.limits.Of(of.Limit, compile)
 	if err != nil {
 		return c, fmt.Errorf("%w: limit %q: %w", ErrCharge, of.Name, err)
 	}
-	c = charge{index: index, key: s.key(of.Name, of.Key), limit: l, name: of.Name, op: of.Op, cost: cost(of.Cost), group: max(of.Group, 0)}
+	c = charge{index: index, key: s.key(of.Name, of.Key), limit: l, name: of.Name, op: of.Op, cost: scripted.Cost(of.Cost), group: max(of.Group, 0)}
 	switch of.Op {
 	case weir.OpTake:
 		switch {
@@ -191,7 +192,7 @@ func (s *Store) charge(index int, of *weir.Charge) (c charge, err error) {
 			c.more = 1
 		}
 	case weir.OpReserve:
-		if c.more = within(of.Within); of.Estimate {
+		if c.more = scripted.Within(of.Within); of.Estimate {
 			c.paper = "settled"
 		}
 	case weir.OpSettle:
@@ -256,8 +257,8 @@ func (c *charge) read(r *reader) {
 		Allowed:    wait == 0,
 		Limit:      c.limit.capacity,
 		Remaining:  remaining,
-		RetryAfter: span(wait),
-		ResetAfter: span(reset),
+		RetryAfter: scripted.Span(wait),
+		ResetAfter: scripted.Span(reset),
 		By:         c.name,
 		Source:     weir.SourceStore,
 	}
@@ -271,7 +272,7 @@ func (c *charge) read(r *reader) {
 	}
 	switch {
 	case c.op == weir.OpReserve:
-		c.delay, c.receipt = span(r.int()), weir.Receipt(r.string())
+		c.delay, c.receipt = scripted.Span(r.int()), weir.Receipt(r.string())
 	case c.op == weir.OpTakeSome:
 		c.taken, c.receipt = r.int(), weir.Receipt(r.string())
 	case c.op == weir.OpTake && c.more > 0:

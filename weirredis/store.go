@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/scripted"
 )
 
 // An Evaler runs scripts on Redis: what a Store needs of a client. It must not repeat a call by
@@ -85,13 +86,13 @@ type Store struct {
 	evaler  Evaler
 	opts    Options
 	scripts *scripts
-	limits  limits
+	limits  scripted.Limits[*limit]
 	clock   clock   // of the server that answered last
 	self    [8]byte // part of each nonce
 	nonces  atomic.Uint64
 	queues  queues
 	holds   holds
-	steps   stepWatch
+	steps   scripted.StepWatch
 	inexact atomic.Uint64
 
 	topology topology                  // of a cluster

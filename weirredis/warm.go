@@ -94,7 +94,7 @@ func (s *Store) kindsOf(groups [][]weir.Limit) (all []kindSet, err error) {
 	for _, group := range groups {
 		var together kindSet
 		for _, l := range group {
-			c, err := s.limits.of(l)
+			c, err := s.limits.Of(l, compile)
 			if err != nil {
 				return nil, fmt.Errorf("%w: %w", ErrCharge, err)
 			}

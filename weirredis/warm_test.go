@@ -11,8 +11,8 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// scripted is an Evaler that has the scripts it was sent, separately for each slot.
-type scripted struct {
+// scriptedServer is an Evaler that has the scripts it was sent, separately for each slot.
+type scriptedServer struct {
 	mu         sync.Mutex // a probe makes two calls at the same time
 	has        map[string]bool
 	calls      int
@@ -20,14 +20,14 @@ type scripted struct {
 	err        error
 }
 
-func (e *scripted) Eval(_ context.Context, c Call) (string, error) {
+func (e *scriptedServer) Eval(_ context.Context, c Call) (string, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.roundTrips++
 	return e.eval(c)
 }
 
-func (e *scripted) EvalAll(_ context.Context, calls []Call, replies []Reply) {
+func (e *scriptedServer) EvalAll(_ context.Context, calls []Call, replies []Reply) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.roundTrips++
@@ -36,7 +36,7 @@ func (e *scripted) EvalAll(_ context.Context, calls []Call, replies []Reply) {
 	}
 }
 
-func (e *scripted) eval(c Call) (string, error) {
+func (e *scriptedServer) eval(c Call) (string, error) {
 	e.calls++
 	if e.err != nil {
 		return "", e.err
@@ -58,7 +58,7 @@ var bucketAndWindow = []weir.Limit{weir.TokenBucket{Rate: weir.PerSecond(1), Bur
 // two round trips.
 func TestWarm(t *testing.T) {
 	for _, cluster := range []bool{false, true} {
-		e := &scripted{has: map[string]bool{}}
+		e := &scriptedServer{has: map[string]bool{}}
 		s, err := New(e, Options{Cluster: cluster})
 		if err != nil {
 			t.Fatal(err)
@@ -102,7 +102,7 @@ func TestWarm(t *testing.T) {
 // TestWarmFails: Warm returns the server's error about scripts, and an error for a limit that Redis
 // cannot keep.
 func TestWarmFails(t *testing.T) {
-	s, err := New(&scripted{err: errors.New("NOPERM this user may not run evalsha")}, Options{})
+	s, err := New(&scriptedServer{err: errors.New("NOPERM this user may not run evalsha")}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/pause"
+	"github.com/weirflow/weir/internal/scripted"
 )
 
 // An exchange is requests that are one call of carry_out, from the first attempt to the last.
@@ -257,7 +258,7 @@ func (x *exchange) read(text string) {
 	x.store.clock.see(n[0], x.sent)
 	x.store.inexact.Add(uint64(n[3]))
 	if n[1] > 0 {
-		x.store.stepped(n[1], span(n[2]))
+		x.store.steps.Stepped(n[1], scripted.Span(n[2]))
 	}
 	var again []*request
 	for _, r := range x.requests {
@@ -350,8 +351,8 @@ func (c *charge) read(text string) {
 		Allowed:    n[0] == 0,
 		Limit:      c.limit.capacity,
 		Remaining:  n[1],
-		RetryAfter: span(n[0]),
-		ResetAfter: span(n[2]),
+		RetryAfter: scripted.Span(n[0]),
+		ResetAfter: scripted.Span(n[2]),
 		By:         c.name,
 		Source:     weir.SourceStore,
 	}
@@ -366,7 +367,7 @@ func (c *charge) read(text string) {
 			return
 		}
 		if c.op == weir.OpReserve {
-			c.delay = span(v)
+			c.delay = scripted.Span(v)
 		} else {
 			c.taken = v
 		}

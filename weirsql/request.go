@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/scripted"
 )
 
 // A request is the batch of one caller.
@@ -108,11 +109,11 @@ func (s *Store) request(batch []weir.Charge) (*request, error) {
 
 // charge readies a charge. The error is what is wrong with it.
 func (s *Store) charge(index int, of *weir.Charge) (c charge, err error) {
-	l, err := s.limits.of(of.Limit)
+	l, err := s.limits.Of(of.Limit, compile)
 	if err != nil {
 		return c, fmt.Errorf("%w: limit %q: %w", weir.ErrCharge, of.Name, err)
 	}
-	c = charge{index: index, id: id(s.opts.Prefix, of.Name, of.Key), limit: l, name: of.Name, op: of.Op, cost: cost(of.Cost), group: max(of.Group, 0)}
+	c = charge{index: index, id: id(s.opts.Prefix, of.Name, of.Key), limit: l, name: of.Name, op: of.Op, cost: scripted.Cost(of.Cost), group: max(of.Group, 0)}
 	switch of.Op {
 	case weir.OpTake:
 		switch {
@@ -122,7 +123,7 @@ func (s *Store) charge(index int, of *weir.Charge) (c charge, err error) {
 			c.more = 1
 		}
 	case weir.OpReserve:
-		if c.more = within(of.Within); of.Estimate {
+		if c.more = scripted.Within(of.Within); of.Estimate {
 			c.paper = "settled"
 		}
 	case weir.OpSettle:

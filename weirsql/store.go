@@ -20,6 +20,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/scripted"
 )
 
 // A Querier sends statements to a server: what a Store needs of a driver. It must not repeat a
@@ -71,13 +72,13 @@ type Store struct {
 	querier Querier
 	opts    Options
 	schema  string
-	limits  limits
+	limits  scripted.Limits[*limit]
 	clock   clock
 	queue   queue
 	failure atomic.Pointer[error] // of the latest attempt, where it may succeed later; nil after a reply
 	probes  int64                 // the lane of Ping
 	probed  atomic.Int64          // the number of its latest call
-	steps   stepWatch
+	steps   scripted.StepWatch
 	inexact atomic.Uint64
 
 	ctx     context.Context
