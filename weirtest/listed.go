@@ -44,6 +44,8 @@ func listing(l algorithm) algorithm {
 			p.list = new(listed)
 		case *smoothBursty:
 			p.list = new(listed)
+		case *intervalBucket:
+			p.list = true
 		}
 	}
 	return l
@@ -57,6 +59,8 @@ func numberFrom(l algorithm, first int) {
 		case *bucket:
 			p.ids = first
 		case *smoothBursty:
+			p.ids = first
+		case *intervalBucket:
 			p.ids = first
 		}
 	}

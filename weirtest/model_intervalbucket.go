@@ -19,8 +19,12 @@ type intervalBucket struct {
 	now *intervalState // nil while untouched
 
 	blind bool
-	open  outstanding // in tokens
-	ids   int
+	// of a store whose states hold their reservations, which are blind for all others
+	list bool
+	// of a list: the next charge is not remembered
+	forgetful bool
+	open      outstanding // in tokens
+	ids       int
 }
 
 // intervalState has the tokens at a step, the time of the charge that began the steps, and the
@@ -44,6 +48,8 @@ type intervalMark struct {
 	step, grid    *big.Int
 	before, after *intervalState
 	id            int
+	listed        bool
+	goes          *big.Rat
 }
 
 func newInterval(l weir.IntervalBucket, tick time.Duration, blind bool) *intervalBucket {
@@ -61,7 +67,7 @@ func (b *intervalBucket) String() string {
 	if b.now == nil {
 		return "untouched"
 	}
-	return fmt.Sprint(b.now.tokens, b.now.step, b.now.grid, b.now.promised, b.open)
+	return fmt.Sprint(b.now.tokens, b.now.step, b.now.grid, b.now.promised, " ", b.open)
 }
 
 // reached: steps are counted up to the clock, or to a promised time.
@@ -132,19 +138,42 @@ func (b *intervalBucket) peek(now int64, ahead *big.Int) (remaining int64, reset
 	return max(0, clamp(new(big.Int).Sub(tokens, ahead))), reset
 }
 
-func (b *intervalBucket) charge(at *big.Rat, cost int64) { b.drop(b.reserve(down(at), at, cost)) }
+func (b *intervalBucket) charge(at *big.Rat, cost int64) { b.reserveFor(false, down(at), at, cost) }
 
 func (b *intervalBucket) reserve(now int64, due *big.Rat, cost int64) mark {
+	return b.reserveFor(!b.blind || b.list && !b.forgetful, now, due, cost)
+}
+
+// fill charges what another version of the limit admitted, so its work goes now.
+func (b *intervalBucket) fill(now, cost int64, keeps bool) mark {
+	return b.reserveFor(b.list && keeps, now, whole(now), cost)
+}
+
+// reserveFor charges; keeps is whether the state remembers the charge.
+func (b *intervalBucket) reserveFor(keeps bool, now int64, due *big.Rat, cost int64) mark {
 	before := b.now
 	tokens, step, when := b.at(latest(big.NewInt(now), floor(due)))
 	if before == nil {
 		before = &intervalState{tokens: tokens, step: big.NewInt(now), grid: big.NewInt(now)}
 	}
 	b.open = b.open.charged(exact(new(big.Int).Sub(big.NewInt(b.burst), tokens)))
-	if b.ids++; !b.blind {
-		b.open = b.open.add(b.ids)
+	m := intervalMark{cost: cost, step: step, before: before, goes: exact(when)}
+	b.ids++
+	m.id = b.ids
+	if b.list {
+		if when.Cmp(big.NewInt(now)) <= 0 { // a charge that goes later may be given back before
+			b.open = b.open.effective()
+		}
+		if keeps {
+			b.open = b.open.lasting(now, b.tick)
+		}
+		m.listed = keeps && len(b.open) < mostListed
+		keeps = m.listed
 	}
-	m := intervalMark{cost: cost, step: step, before: before, id: b.ids}
+	if keeps {
+		b.open = b.open.add(b.ids)
+		b.open[len(b.open)-1].goes = m.goes
+	}
 	grid := before.grid
 	if tokens.Cmp(big.NewInt(b.burst)) == 0 {
 		grid = step
@@ -167,8 +196,12 @@ func (b *intervalBucket) asOf(_ *big.Rat, now int64) *big.Rat     { return whole
 // was full since. If nothing was charged since, it restores the state before the charge.
 func (b *intervalBucket) giveBack(now int64, m mark, amount int64) {
 	c := m.(intervalMark)
+	if b.list && c.listed && (!b.open.has(c.id) || b.expired(now, m) || c.final(now, b.tick)) {
+		b.drop(m)
+		return
+	}
 	// the exact rule does not need to know which charge began the steps
-	if !b.blind && c.after != nil {
+	if (!b.blind || c.listed) && c.after != nil {
 		like := *c.after
 		like.grid = b.now.grid
 		c.after = &like
@@ -179,7 +212,7 @@ func (b *intervalBucket) giveBack(now int64, m mark, amount int64) {
 		return
 	}
 	tokens, step, _ := b.at(big.NewInt(now))
-	if !b.blind {
+	if !b.blind || c.listed {
 		var give *big.Rat
 		b.open, give = b.open.giveBack(c.id, whole(amount), exact(new(big.Int).Sub(big.NewInt(b.burst), tokens)))
 		if give.Sign() > 0 {
@@ -201,6 +234,18 @@ func (b *intervalBucket) giveBack(now int64, m mark, amount int64) {
 	next := *b.now
 	next.tokens, next.step = earliest(full, give.Add(give, tokens)), step
 	b.now = &next
+	b.open = b.open.lowered(exact(new(big.Int).Sub(next.tokens, tokens)))
+}
+
+// final reports whether a charge is too old for a store's state to remember it.
+func (c intervalMark) final(now int64, tick time.Duration) bool {
+	return expired(promisedCharge{goes: c.goes}, whole(now), tick)
+}
+
+func (b *intervalBucket) expired(now int64, m mark) bool {
+	c := m.(intervalMark)
+	tokens, _, _ := b.at(big.NewInt(now))
+	return c.listed && c.final(now, b.tick) && tokens.Cmp(big.NewInt(b.burst)) < 0
 }
 
 func (b *intervalBucket) same(o algorithm) bool {
@@ -225,7 +270,9 @@ func (b *intervalBucket) changedTo(now int64, o algorithm) algorithm {
 		s.step = new(big.Int).Sub(when, since.Mod(since, big.NewInt(next.each)))
 	}
 	next.now = &s
-	next.open, next.ids = b.open, b.ids
+	if !b.blind || b.list && next.each == b.each && next.refill == b.refill {
+		next.open, next.ids = b.open, b.ids
+	}
 	return next
 }
 

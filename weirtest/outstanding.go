@@ -1,8 +1,10 @@
 package weirtest
 
 import (
+	"fmt"
 	"math/big"
 	"slices"
+	"time"
 )
 
 // outstanding implements the exact rule of docs/guarantees.md for a state that is one backlog. It holds
@@ -13,7 +15,11 @@ type outstanding []openCharge
 type openCharge struct {
 	id   int
 	most *big.Rat // nil if no charge came later
+	goes *big.Rat // when its work goes; in a store
 }
+
+// String returns the values, so that equal ones have equal texts.
+func (c openCharge) String() string { return fmt.Sprint(c.id, " ", c.most, " ", c.goes) }
 
 // charged records a charge that found a backlog when its work went.
 func (o outstanding) charged(backlog *big.Rat) outstanding {
@@ -54,6 +60,28 @@ func (o outstanding) giveBack(id int, amount, backlog *big.Rat) (outstanding, *b
 		}
 	}
 	return c.without(id), give
+}
+
+func (o outstanding) has(id int) bool {
+	return slices.ContainsFunc(o, func(c openCharge) bool { return c.id == id })
+}
+
+// effective is the reservations that can still give something back.
+func (o outstanding) effective() outstanding {
+	return slices.DeleteFunc(slices.Clone(o), func(c openCharge) bool { return c.most != nil && c.most.Sign() == 0 })
+}
+
+// lasting is the reservations that a store's state still remembers at now.
+func (o outstanding) lasting(now int64, tick time.Duration) outstanding {
+	return slices.DeleteFunc(slices.Clone(o), func(c openCharge) bool {
+		return expired(promisedCharge{goes: c.goes}, whole(now), tick)
+	})
+}
+
+// lowered is the reservations after an amount of any other charge was given back: each later charge
+// found at most that much less.
+func (o outstanding) lowered(amount *big.Rat) outstanding {
+	return o.scaled(func(most *big.Rat) *big.Rat { return largest(new(big.Rat), sub(most, amount)) })
 }
 
 // scaled returns the reservations after a change of the limit.

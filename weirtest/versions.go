@@ -305,6 +305,8 @@ func (w *view) forgetful(v bool) {
 				p.forgetful = v
 			case *smoothBursty:
 				p.forgetful = v
+			case *intervalBucket:
+				p.forgetful = v
 			}
 		}
 	}
@@ -368,7 +370,7 @@ func (v *Versions) Settle(l weir.Limit, now int64, id int, actual int64) (expire
 // All.
 func listedInStores(l weir.Limit) bool {
 	switch l.(type) {
-	case weir.TokenBucket, weir.LeakyBucket, weir.SmoothBursty:
+	case weir.TokenBucket, weir.LeakyBucket, weir.SmoothBursty, weir.IntervalBucket:
 		return true
 	}
 	return false

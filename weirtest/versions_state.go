@@ -34,7 +34,7 @@ func unused(l algorithm) algorithm {
 		listing(l)
 		return l
 	case *intervalBucket:
-		l.now = nil
+		l.now, l.open = nil, nil
 		return l
 	case *fixedWindow:
 		l.now = nil

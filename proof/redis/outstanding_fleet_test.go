@@ -224,7 +224,17 @@ func TestCostOfManyOutstanding(t *testing.T) {
 	server := servers.StartRedis(t, servers.RedisOptions{})
 	client := connect(t, server.Addr)
 	store := open(t, client, weirredis.Options{Timeout: patience})
-	limit := weir.TokenBucket{Rate: weir.Rate{N: 100_003, Per: time.Minute}, Burst: 1 << 40}
+	for _, limit := range []weir.Limit{
+		weir.TokenBucket{Rate: weir.Rate{N: 100_003, Per: time.Minute}, Burst: 1 << 40},
+		weir.IntervalBucket{Burst: 1 << 40, Refill: 100_003, Every: time.Minute},
+	} {
+		costOfMany(t, server, client, store, limit)
+	}
+}
+
+func costOfMany(t *testing.T, server *servers.RedisServer, client rueidis.Client, store *weirredis.Store, limit weir.Limit) {
+	t.Helper()
+	name := fmt.Sprintf("%T", limit)
 	micros := func() (us int) {
 		info, err := server.Info(t.Context(), "commandstats")
 		if err != nil {
@@ -240,8 +250,8 @@ func TestCostOfManyOutstanding(t *testing.T) {
 	}
 	for _, outstanding := range []int{0, 1, 16, 64, 256} {
 		key := fmt.Sprint(outstanding)
-		reserve := weir.Charge{Name: "api", Key: key, Limit: limit, Cost: 1_000_000, Op: weir.OpReserve, Estimate: true}
-		take := weir.Charge{Name: "api", Key: key, Limit: limit, Cost: 1000}
+		reserve := weir.Charge{Name: name, Key: key, Limit: limit, Cost: 1_000_000, Op: weir.OpReserve, Estimate: true}
+		take := weir.Charge{Name: name, Key: key, Limit: limit, Cost: 1000}
 		for range outstanding {
 			do(t, store, reserve)
 			do(t, store, take) // a charge after each reservation: the longest list
@@ -256,7 +266,7 @@ func TestCostOfManyOutstanding(t *testing.T) {
 			return float64(micros()-before) / calls
 		}
 		took := mean(func() { do(t, store, take) })
-		length := redis(t, client, "STRLEN", at(key))
+		length := redis(t, client, "STRLEN", strings.Replace(at(key), "api", name, 1))
 		both := 0.0
 		if outstanding < 256 {
 			both = mean(func() {
@@ -265,9 +275,9 @@ func TestCostOfManyOutstanding(t *testing.T) {
 				do(t, store, c)
 			})
 		}
-		t.Logf("%d outstanding: %v bytes, %.0f us for a take, %.0f us for a reservation and its settling", outstanding, length, took, both)
+		t.Logf("%s, %d outstanding: %v bytes, %.0f us for a take, %.0f us for a reservation and its settling", name, outstanding, length, took, both)
 		if n, _ := length.(int64); n > 100+int64(outstanding)*80 {
-			t.Errorf("%d outstanding: %d bytes", outstanding, n)
+			t.Errorf("%s, %d outstanding: %d bytes", name, outstanding, n)
 		}
 	}
 }

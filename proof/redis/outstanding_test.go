@@ -21,11 +21,13 @@ import (
 func drawListed(r *rand.Rand) weir.Limit {
 	rate := []weir.Rate{weir.PerSecond(1 + r.Int64N(1000)), weir.PerSecond(1), {N: 1, Per: 7 * time.Microsecond}, {N: 3, Per: 7 * time.Microsecond}}[r.IntN(4)]
 	n := 1 + r.Int64N(12)
-	switch r.IntN(4) {
+	switch r.IntN(6) {
 	case 0:
 		return weir.LeakyBucket{Rate: rate, Queue: n, DelayAfter: r.Int64N(n + 1)}
 	case 1:
 		return weir.SmoothBursty{Rate: rate, MaxBurst: []time.Duration{0, -1, 10 * time.Millisecond}[r.IntN(3)]}
+	case 2, 3:
+		return weir.IntervalBucket{Burst: n, Refill: 1 + r.Int64N(n+2), Every: []time.Duration{time.Millisecond, 7 * time.Microsecond, time.Second}[r.IntN(3)]}
 	}
 	return weir.TokenBucket{Rate: rate, Burst: n}
 }
@@ -40,6 +42,8 @@ func stepOf(l weir.Limit) int64 {
 		rate[true] = l.Rate
 	case weir.SmoothBursty:
 		rate[true] = l.Rate
+	case weir.IntervalBucket:
+		return max(l.Every.Microseconds(), 2)
 	}
 	return max(4*int64(rate[true].Per)/rate[true].N/1000, 2)
 }
@@ -51,6 +55,7 @@ type listedWalk struct {
 	clock   *weirtest.Clock
 	subject *subject
 	model   *weirtest.Versions
+	process *weirtest.Model // the same limit in a process, which knows all that is outstanding
 	now     int64
 	made    []*listedCharge
 	open    []*listedCharge
@@ -60,13 +65,13 @@ type listedWalk struct {
 
 type listedCharge struct {
 	weirtest.Reservation
-	model          int
+	model, process int
 	at, goes, cost int64
 }
 
 func (w *world) listedWalk(t *testing.T, r *rand.Rand, l weir.Limit, delays bool) *listedWalk {
 	t.Helper()
-	p := &listedWalk{r: r, limit: l, clock: new(weirtest.Clock), model: weirtest.NewVersions(time.Microsecond), now: 1_000_000, delays: delays}
+	p := &listedWalk{r: r, limit: l, clock: new(weirtest.Clock), model: weirtest.NewVersions(time.Microsecond), process: weirtest.NewModel(l, time.Microsecond), now: 1_000_000, delays: delays}
 	opened, err := w.open(l, p.clock)
 	if err != nil {
 		t.Fatal(err)
@@ -92,8 +97,9 @@ func (p *listedWalk) step() string {
 	case n < 4:
 		fmt.Fprintf(&p.history, "%d at %d take %d\n", len(p.made), p.now, cost)
 		got, want := p.subject.Take("k", cost), p.model.Take(p.limit, p.now, cost)
+		p.process.Take(p.now, cost)
 		if got.Allowed {
-			p.made = append(p.made, &listedCharge{nil, 0, p.now, p.now, cost})
+			p.made = append(p.made, &listedCharge{nil, 0, 0, p.now, p.now, cost})
 		}
 		return differ(got, want, 0, 0)
 	case n < 12 || len(p.open) == 0:
@@ -104,8 +110,9 @@ func (p *listedWalk) step() string {
 		fmt.Fprintf(&p.history, "%d at %d reserve %d within %d\n", len(p.made), p.now, cost, within)
 		reserved, ok := p.subject.Reserve("k", cost, time.Duration(within)*time.Microsecond)
 		id, delay, want := p.model.Reserve(p.limit, p.now, cost, within)
+		other, _, _ := p.process.Reserve(p.now, cost, within)
 		if ok && want.Allowed {
-			c := &listedCharge{reserved, id, p.now, p.now + reserved.Delay().Microseconds(), cost}
+			c := &listedCharge{reserved, id, other, p.now, p.now + reserved.Delay().Microseconds(), cost}
 			p.made, p.open = append(p.made, c), append(p.open, c)
 		}
 		return differ(reserved.Decision(), want, reserved.Delay(), delay)
@@ -117,6 +124,7 @@ func (p *listedWalk) step() string {
 		fmt.Fprintf(&p.history, "at %d settle %d for %d\n", p.now, slices.Index(p.made, c), actual)
 		c.Settle(actual)
 		p.model.Settle(p.limit, p.now, c.model, actual)
+		p.process.Settle(p.now, c.process, actual)
 		if c.cost = actual; actual == 0 {
 			p.made = slices.DeleteFunc(p.made, func(o *listedCharge) bool { return o == c })
 		}
@@ -155,6 +163,8 @@ func (p *listedWalk) over() string {
 		rate, burst = l.Rate, l.Burst
 	case weir.LeakyBucket:
 		rate, burst = l.Rate, l.DelayAfter+3 // and the largest cost that was ever charged
+	case weir.IntervalBucket:
+		rate, burst = weir.Rate{N: l.Refill, Per: l.Every}, l.Burst+l.Refill // a step may come at both ends
 	default:
 		return ""
 	}
@@ -175,11 +185,12 @@ func (p *listedWalk) over() string {
 
 // TestOutstandingInRedis: where no work is delayed, the state in Redis after reservations were
 // settled or cancelled in any order equals that of a limit that was only charged what is left. With
-// delays, it equals the model, and what is left never exceeds the bound.
+// delays, it equals the model, and what is left never exceeds the bound. An IntervalBucket equals one in
+// a process, with and without delays.
 func TestOutstandingInRedis(t *testing.T) {
 	raced.Skip(t)
 	w := &world{client: connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)}
-	settled := 0
+	settled, compared := 0, 0
 	for walk := range max(80, *walks) {
 		r := rand.New(rand.NewPCG(uint64(walk), seeds.Seed()))
 		p := w.listedWalk(t, r, drawListed(r), walk%2 == 1)
@@ -190,7 +201,13 @@ func TestOutstandingInRedis(t *testing.T) {
 			if over := p.over(); over != "" {
 				t.Fatalf("walk %d: %s\n%s", walk, over, p.history.String())
 			}
-			if _, bursty := p.limit.(weir.SmoothBursty); p.delays || bursty {
+			if _, steps := p.limit.(weir.IntervalBucket); steps { // the steps stay where a cancelled charge began them
+				if wrong := differ(p.subject.Peek("k", 1), p.process.Peek(p.now, 1), 0, 0); wrong != "" {
+					t.Fatalf("walk %d: not as in a process\n%s%s", walk, p.history.String(), wrong)
+				}
+				compared++
+				continue
+			} else if _, bursty := p.limit.(weir.SmoothBursty); p.delays || bursty {
 				continue
 			}
 			if wrong := differ(p.subject.Peek("k", 1), p.afresh(), 0, 0); wrong != "" {
@@ -199,8 +216,8 @@ func TestOutstandingInRedis(t *testing.T) {
 			settled++
 		}
 	}
-	if settled < 500 {
-		t.Errorf("%d states were compared", settled)
+	if settled < 500 || compared < 500 {
+		t.Errorf("%d and %d states were compared", settled, compared)
 	}
 }
 
@@ -208,15 +225,24 @@ func TestOutstandingInRedis(t *testing.T) {
 // state alone. Those that it holds count as final after 15 minutes.
 func TestManyOutstandingInRedis(t *testing.T) {
 	w := &world{client: connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)}
+	for _, l := range []weir.Limit{
+		weir.TokenBucket{Rate: weir.PerHour(10), Burst: 1000},
+		weir.IntervalBucket{Burst: 1000, Refill: 5, Every: 30 * time.Minute},
+	} {
+		w.manyOutstanding(t, l)
+	}
+}
+
+func (w *world) manyOutstanding(t *testing.T, l weir.Limit) {
+	t.Helper()
 	const held, more = 256, 44
-	l := weir.TokenBucket{Rate: weir.PerHour(10), Burst: 1000}
 	r := seeds.Of(t.Name())
 	p := w.listedWalk(t, r, l, false)
 	p.clock.Set(p.now * 1000)
 	for range held + more {
 		reserved, _ := p.subject.Reserve("k", 2, 0)
 		id, _, _ := p.model.Reserve(l, p.now, 2, 0)
-		p.open = append(p.open, &listedCharge{reserved, id, p.now, p.now, 2})
+		p.open = append(p.open, &listedCharge{reserved, id, 0, p.now, p.now, 2})
 	}
 	if n := p.subject.store.Inexact(); n != more {
 		t.Errorf("%d reservations are counted as too many, want %d", n, more)
@@ -230,7 +256,7 @@ func TestManyOutstandingInRedis(t *testing.T) {
 			p.model.Settle(l, p.now, p.open[i].model, 0)
 			p.open = slices.Delete(p.open, i, i+1)
 			if wrong := differ(p.subject.Peek("k", 1), p.model.Peek(l, p.now, 1), 0, 0); wrong != "" {
-				t.Fatalf("%d left: %s", len(p.open), wrong)
+				t.Fatalf("%T: %d left: %s", l, len(p.open), wrong)
 			}
 		}
 	}

@@ -1,6 +1,11 @@
 -- IntervalBucket. Parameters: 5 size, 6 refill, 7 the length of a step. A state is the tokens, the time
 -- of the last counted step, the time of the charge that began these steps, and the latest promised
 -- time, -1 for none. Tokens below 0 are a debt. See intervalBucketRule in the Go package.
+--
+-- While reservations are outstanding, it goes on with a list: the latest number of a reservation, and
+-- for each outstanding one, oldest first: its number; the time after which it is final; and the fewest
+-- tokens that any later charge found lacking, 2^53-1 without a later one. The number is the time of its
+-- charge, or the next free one. weirtest.Versions is the model of this.
 
 -- interval_stepped adds the tokens of the steps up to t: it returns them, and the last step. A full
 -- bucket counts from t.
@@ -59,44 +64,170 @@ BEGIN
   RETURN ARRAY[weir.within(wait), 0];
 END $weir$;
 
--- interval_book: a ticket is the state after the charge, the cost, and the state before.
-CREATE OR REPLACE FUNCTION weir.interval_book(p numeric[], s numeric[], t numeric, due numeric, cost numeric) RETURNS weir.booked
+-- interval_state is a state with a list. One without reservations stays while numbers are ahead of the
+-- clock, so that numbers are unique.
+CREATE OR REPLACE FUNCTION weir.interval_state(s numeric[], l numeric[], t numeric) RETURNS numeric[]
+LANGUAGE plpgsql IMMUTABLE AS $weir$
+BEGIN
+  IF cardinality(l) > 1 OR l[1] >= t THEN
+    RETURN s[1:4] || l;
+  END IF;
+  RETURN s[1:4];
+END $weir$;
+
+-- interval_book: a ticket is the state after the charge, the cost, and the state before. That of a
+-- reservation in the list also has when its work goes, and its number. keeps is as in bucket_book.
+CREATE OR REPLACE FUNCTION weir.interval_book(p numeric[], s numeric[], t numeric, due numeric, cost numeric, keeps integer) RETURNS weir.booked
 LANGUAGE plpgsql IMMUTABLE AS $weir$
 DECLARE
   r weir.booked;
   before numeric[] := coalesce(s, ARRAY[p[5], t, t, -1]);
   b numeric[];
+  l numeric[];
+  least_ numeric;
+  i integer := 6;
 BEGIN
   due := greatest(due, before[4]);
   b := weir.interval_stepped(p, before[1], before[2], due);
   r.s := ARRAY[greatest(b[1] - cost, p[5] - 9007199254740991), b[2],
     CASE WHEN b[1] = p[5] THEN b[2] ELSE before[3] END, CASE WHEN due > t THEN due ELSE -1 END];
-  r.ticket := r.s || cost || before;
+  r.ticket := r.s || cost || before[1:4];
   r.inexact := 0;
+  IF keeps > 0 OR cardinality(before) > 4 THEN
+    l := ARRAY[coalesce(before[5], 0)];
+    WHILE i < cardinality(before) LOOP
+      least_ := least(before[i+2], p[5] - b[1]);
+      -- A charge that goes at once and finds a full bucket ends all reservations; one that goes later
+      -- may be given back before.
+      IF (least_ > 0 OR due > t) AND NOT (keeps > 0 AND before[i+1] < t) THEN
+        l := l || ARRAY[before[i], before[i+1], least_];
+      END IF;
+      i := i + 3;
+    END LOOP;
+    IF keeps > 0 AND cardinality(l) < 1 + 3 * 256 THEN
+      l[1] := greatest(t, l[1] + 1);
+      due := greatest(due, t);
+      l := l || ARRAY[l[1], least(due + (2 - keeps) * 900000000, 9007199254740991), 9007199254740991];
+      r.ticket := r.ticket || ARRAY[due, l[1]];
+    ELSIF keeps > 0 THEN
+      r.inexact := 1;
+    END IF;
+    r.s := weir.interval_state(r.s, l, t);
+  END IF;
   RETURN r;
 END $weir$;
 
--- interval_refund gives back what the steps since have not made up for. If nothing was charged since,
--- the state is as it was before. A charge from before the bucket was last full has nothing left to
--- give back.
-CREATE OR REPLACE FUNCTION weir.interval_refund(p numeric[], s numeric[], t numeric, ticket numeric[], amount numeric) RETURNS numeric[]
+-- interval_without is the list of a state without a reservation, after what is given back: an amount at
+-- most, where so much lacks. Null if the reservation is not in the list.
+CREATE OR REPLACE FUNCTION weir.interval_without(s numeric[], id numeric, amount numeric, lacks numeric) RETURNS numeric[]
 LANGUAGE plpgsql IMMUTABLE AS $weir$
 DECLARE
-  b numeric[];
+  i integer := 6;
+  found integer;
+  given numeric;
+  most numeric;
+  m numeric;
+  l numeric[] := s[5:5];
 BEGIN
-  IF amount = ticket[5] AND s = ticket[1:4] THEN
-    RETURN ticket[6:9];
-  ELSIF s[3] <> ticket[3] THEN
+  WHILE i < cardinality(s) LOOP
+    IF s[i] = id THEN
+      found := i;
+      most := s[i+2];
+      given := greatest(least(amount, most, lacks), 0);
+    END IF;
+    i := i + 3;
+  END LOOP;
+  IF found IS NULL THEN
+    RETURN NULL;
+  END IF;
+  i := 6;
+  WHILE i < cardinality(s) LOOP
+    m := s[i+2];
+    IF i < found AND amount > 0 AND most < 9007199254740991 THEN
+      m := least(m, greatest(most - given, 0));
+    ELSIF i > found AND m < 9007199254740991 THEN
+      m := greatest(m - given, 0);
+    END IF;
+    IF i <> found THEN
+      l := l || ARRAY[s[i], s[i+1], m];
+    END IF;
+    i := i + 3;
+  END LOOP;
+  RETURN given || l;
+END $weir$;
+
+-- interval_settled ends a reservation that gives nothing back.
+CREATE OR REPLACE FUNCTION weir.interval_settled(s numeric[], ticket numeric[]) RETURNS numeric[]
+LANGUAGE plpgsql IMMUTABLE AS $weir$
+DECLARE
+  l numeric[];
+BEGIN
+  IF cardinality(ticket) = 11 AND cardinality(s) > 4 THEN
+    l := weir.interval_without(s, ticket[11], 0, 0);
+  END IF;
+  IF l IS NULL THEN
     RETURN s;
   END IF;
-  b := weir.interval_at(p, s, t);
-  IF b[1] = p[5] THEN
-    RETURN s;
+  RETURN s[1:4] || l[2:];
+END $weir$;
+
+-- interval_refund gives back exactly what a reservation of the list still takes: at most what every
+-- later charge found lacking. Another charge gives back what the steps since have not made up for, and
+-- nothing if the bucket was full since. If nothing was charged since, the state is as it was before.
+CREATE OR REPLACE FUNCTION weir.interval_refund(p numeric[], s numeric[], t numeric, ticket numeric[], amount numeric) RETURNS weir.refunded
+LANGUAGE plpgsql IMMUTABLE AS $weir$
+DECLARE
+  r weir.refunded;
+  b numeric[] := weir.interval_at(p, s, t);
+  listed boolean := cardinality(ticket) = 11;
+  final boolean := false;
+  l numeric[] := s[5:];
+  i integer := 4;
+BEGIN
+  r.s := s;
+  r.expired := false;
+  IF listed THEN
+    final := ticket[10] + 900000000 < t;
+    r.expired := final AND b[1] < p[5];
+    l := weir.interval_without(s, ticket[11], CASE WHEN final THEN 0 ELSE amount END, p[5] - b[1]);
+    IF l IS NULL THEN
+      RETURN r;
+    ELSIF final THEN
+      r.s := weir.interval_state(s, l[2:], t);
+      RETURN r;
+    END IF;
   END IF;
-  IF b[2] > ticket[2] THEN
-    amount := greatest(amount - div(b[2] - ticket[2], p[7]) * p[6], 0);
+  IF amount = ticket[5] AND s[1:2] = ticket[1:2] AND s[4] = ticket[4] AND (listed OR s[3] = ticket[3]) THEN
+    IF listed THEN
+      l := weir.interval_without(s, ticket[11], 0, 0);
+      l := l[2:];
+    END IF;
+    r.s := ticket[6:9] || l;
+    RETURN r;
+  ELSIF listed THEN
+    amount := l[1];
+    l := l[2:];
+  ELSE
+    IF s[3] <> ticket[3] OR b[1] = p[5] THEN
+      RETURN r;
+    END IF;
+    IF b[2] > ticket[2] THEN
+      amount := greatest(amount - div(b[2] - ticket[2], p[7]) * p[6], 0);
+    END IF;
+    amount := least(amount, p[5] - b[1]);
+    WHILE i <= cardinality(l) LOOP -- each later charge found at most that much less
+      IF l[i] < 9007199254740991 THEN
+        l[i] := greatest(l[i] - amount, 0);
+      END IF;
+      i := i + 3;
+    END LOOP;
   END IF;
-  RETURN ARRAY[b[1] + least(amount, p[5] - b[1]), b[2], s[3], s[4]];
+  IF listed AND amount = 0 THEN
+    r.s := weir.interval_state(s, l, t);
+  ELSE
+    r.s := weir.interval_state(ARRAY[b[1] + amount, b[2], s[3], s[4]], l, t);
+  END IF;
+  RETURN r;
 END $weir$;
 
 CREATE OR REPLACE FUNCTION weir.interval_look(p numeric[], s numeric[], t numeric) RETURNS numeric[]
@@ -125,5 +256,9 @@ BEGIN
   IF b[2] < t THEN
     b[2] := t - mod(t - b[2], q[7]);
   END IF;
-  RETURN ARRAY[q[5] - (p[5] - b[1]), b[2], least(s[3], b[2]), s[4]];
+  s := ARRAY[q[5] - (p[5] - b[1]), b[2], least(s[3], b[2]), s[4]] || s[5:];
+  IF p[6:7] <> q[6:7] THEN -- what is lacking may have come at the other rate
+    RETURN s[1:4];
+  END IF;
+  RETURN s;
 END $weir$;

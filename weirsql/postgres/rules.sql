@@ -108,7 +108,7 @@ LANGUAGE plpgsql IMMUTABLE AS $weir$
 BEGIN
   CASE p[1]
   WHEN 1 THEN RETURN weir.bucket_book(p, s, t, due, cost, keeps);
-  WHEN 2 THEN RETURN weir.interval_book(p, s, t, due, cost);
+  WHEN 2 THEN RETURN weir.interval_book(p, s, t, due, cost, keeps);
   WHEN 3 THEN RETURN weir.fixed_book(p, s, t, due, cost);
   WHEN 4 THEN RETURN weir.counter_book(p, s, t, cost);
   WHEN 5 THEN RETURN weir.window_book(p, s, t, due, cost);
@@ -122,6 +122,8 @@ LANGUAGE plpgsql IMMUTABLE AS $weir$
 BEGIN
   IF p[1] = 1 THEN
     RETURN weir.bucket_settled(p, s, ticket);
+  ELSIF p[1] = 2 THEN
+    RETURN weir.interval_settled(s, ticket);
   END IF;
   RETURN s;
 END $weir$;
@@ -137,7 +139,7 @@ BEGIN
   IF cardinality(ticket) > 0 THEN
     CASE p[1]
     WHEN 1 THEN r := weir.bucket_refund(p, s, t, ticket, amount);
-    WHEN 2 THEN r.s := weir.interval_refund(p, s, t, ticket, amount);
+    WHEN 2 THEN r := weir.interval_refund(p, s, t, ticket, amount);
     WHEN 3 THEN r.s := weir.fixed_refund(s, ticket, amount);
     WHEN 4 THEN r.s := weir.counter_refund(p, s, t, ticket, amount);
     WHEN 5 THEN r.s := weir.window_refund(s, ticket, amount);
