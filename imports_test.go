@@ -96,7 +96,7 @@ var floors = map[string][]string{
 	"server/resp":          {".", "policy", "failover", "keyed", "internal/...", "server/active", "server/credential", "server/endpoint", "server/face", "server/outstanding", "server/policyfile", "server/resp/wire"},
 	"server/resp/wire":     nil,
 	"server/rls":           {".", "policy", "weirhttp", "keyed", "internal/...", "server/active", "server/endpoint", "server/envoy", "server/face", "server/guard", "server/hook", "server/policyfile"},
-	"server/envoy":         {"internal/...", "server/policyfile"},
+	"server/envoy":         {"internal/...", "policy", "server/policyfile"},
 	"server/room":          {".", "internal/regular", "policy", "keyed", "internal/heap"},
 	"server/descriptors":   nil,
 	"server/listen":        {"policy", "internal/...", "server/descriptors", "server/plain"},

@@ -148,7 +148,10 @@ func (c *checker) limits() {
 	seen := map[string]bool{}
 	for i := range c.Limits {
 		l := &c.Limits[i]
-		c.name("a limit", l.Name, seen, "limits", l.Name)
+		if !l.InEnvoy || !strings.HasPrefix(l.Name, EnvoyPrefix) || seen[l.Name] {
+			c.name("a limit", l.Name, seen, "limits", l.Name)
+		}
+		seen[l.Name] = true
 		c.algorithm(l)
 		for j, text := range l.Key {
 			if _, err := parsePart(text); err != nil {
@@ -353,7 +356,8 @@ func (c *checker) unused() {
 		c.warn("no proxy may use the hooks of listen.http, which the routes are for: /auth refuses every request", "trusted_proxies: [127.0.0.1], with the addresses of your proxies", "listen", "http")
 		c.problems[len(c.problems)-1].Follows = true
 	}
-	if o, ok := c.Listen.Endpoint("http"); ok && len(c.Limits) == 0 && len(c.Routes) == 0 && !o.HTTP.ClientLimits.On {
+	rls, _ := c.Listen.Endpoint("rls")
+	if o, ok := c.Listen.Endpoint("http"); ok && len(c.Limits) == 0 && len(c.Routes) == 0 && !o.HTTP.ClientLimits.On && rls.RLS.Envoy == "" { // Envoy's files may have limits
 		c.warn("listen.http has nothing to limit: the policy has no limits, and takes none from clients", "limits: { per-client: { key: client.ip, token_bucket: { rate: 10/s, burst: 20 } } }; or client_limits: {} below listen.http", "listen", "http")
 		c.problems[len(c.problems)-1].Follows = true
 	}

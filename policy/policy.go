@@ -112,7 +112,13 @@ type Limit struct {
 	// the level at which refusals are logged, and delays one below: "error", "warn", "notice" or
 	// "info"; default: no lines
 	Log string
+	// it is written in a descriptor of Envoy's files: its name begins with EnvoyPrefix, and its key has
+	// the values of descriptors (value.NAME)
+	InEnvoy bool
 }
+
+// EnvoyPrefix begins the names of limits in Envoy's files. No other name has a slash.
+const EnvoyPrefix = "envoy/"
 
 // A Route says which limits and which upstream apply to which requests.
 type Route struct {

@@ -28,6 +28,9 @@ func (c *checker) values(l *Limit) {
 	}
 	const message = "%s is a value that a program gives to requests, and here none does"
 	for i, text := range l.Key {
+		if l.InEnvoy {
+			break // descriptors give them
+		}
 		if p, err := parsePart(text); err == nil && p.kind == partValue {
 			c.wrong(fmt.Sprintf(message, text), "write a part that every server knows, like client.ip or header.NAME", "limits", l.Name, "key", strconv.Itoa(i))
 		}

@@ -73,6 +73,23 @@ func check(kinds []face.Kind, file *policyfile.File) (wrong []policyfile.Problem
 	return append(wrong, checkAddresses(file)...)
 }
 
+// Complete adds to a valid policy the limits that other files have which it names, with warnings about
+// them. The error is a *policyfile.InvalidError, or says which file could not be read.
+func Complete(file *policyfile.File) (*policyfile.File, error) { return complete(faces(), file) }
+
+func complete(kinds []face.Kind, file *policyfile.File) (*policyfile.File, error) {
+	for _, k := range kinds {
+		if k.Complete == nil || !file.Has("listen", k.Name) {
+			continue
+		}
+		var err error
+		if file, err = k.Complete(file); err != nil {
+			return nil, err
+		}
+	}
+	return file, nil
+}
+
 func names(kinds []face.Kind) string {
 	var all []string
 	for _, k := range kinds {

@@ -128,12 +128,17 @@ func (s *server) start(ctx context.Context) error {
 	for _, p := range file.Problems {
 		s.Log.Warn("policy", "file", p.File, "line", p.Line, "column", p.Col, "message", p.Message, "fix", p.Fix)
 	}
-	s.policy, err = active.New(ctx, file, active.Options{Path: s.Path, Log: s.Log, Grace: s.Grace, Accept: s.accept})
+	s.policy, err = active.New(ctx, file, active.Options{Path: s.Path, Log: s.Log, Grace: s.Grace, Accept: s.accept, Complete: s.complete})
 	if err != nil {
 		return err
 	}
 	if err := s.open(ctx, file); err != nil {
 		return err
+	}
+	for _, p := range s.policy.File().Problems {
+		if p.File != file.Path { // of files that the policy names
+			s.Log.Warn("policy", "file", p.File, "line", p.Line, "column", p.Col, "message", p.Message, "fix", p.Fix)
+		}
 	}
 	for _, f := range s.faces {
 		s.serve("listen."+f.name, f)
@@ -184,6 +189,11 @@ func (s *server) accept(now, candidate *policyfile.File) error {
 		return fmt.Errorf("%s: %s changes only with a restart: SIGUSR2 restarts the server without losing a request", candidate.Path, changed)
 	}
 	return nil
+}
+
+// complete adds what other files have.
+func (s *server) complete(file *policyfile.File) (*policyfile.File, error) {
+	return complete(s.kinds, file)
 }
 
 // open opens the faces that the policy names.

@@ -48,6 +48,11 @@ and exits with 1 if a limit can be passed or if that cannot be found out.`,
 				return fileError(err)
 			}
 			wrong := append(server.Check(file), server.Expired(file)...)
+			if invalid == nil && len(wrong) == 0 {
+				if completed, err := server.Complete(file); err == nil { // else a file has changed since
+					file = completed
+				}
+			}
 			problems := append(slices.Clone(file.Problems), wrong...)
 			slices.SortStableFunc(problems, func(a, b policyfile.Problem) int {
 				return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirflow/weir/server/envoy"
+	"github.com/weirflow/weir/server/policyfile"
 )
 
 func importEnvoyCommand() *cobra.Command {
@@ -46,7 +47,11 @@ error says what to write.`,
 			if err != nil {
 				return fileError(err)
 			}
-			if _, err := envoy.Parse(files, imported.Merge); err != nil {
+			config, err := envoy.Parse(files, imported.Merge)
+			if err == nil {
+				err = checkLimits(config, files, imported)
+			}
+			if err != nil {
 				fmt.Fprintln(cmd.ErrOrStderr(), err)
 				return errReported
 			}
@@ -66,6 +71,17 @@ error says what to write.`,
 	c.Flags().StringVar(&environment, "env", "", "a file with the environment variables of envoyproxy/ratelimit, as NAME=VALUE lines")
 	c.Flags().StringVarP(&output, "output", "o", "", "the policy file to write, which must not exist; default: standard output")
 	return c
+}
+
+// checkLimits returns what is wrong with limits in the files, beside the policy that was made of them.
+func checkLimits(config *envoy.Config, files []envoy.File, imported envoy.Imported) error {
+	file, err := policyfile.ParseText("policy.yaml", []byte(imported.Policy))
+	if err != nil {
+		return err
+	}
+	o, _ := file.Policy.Listen.Endpoint("rls")
+	_, err = config.AddTo(file, files, o.RLS.Store)
+	return err
 }
 
 // besidePolicy returns the path of rules as a policy names it, and the folder for passwords.

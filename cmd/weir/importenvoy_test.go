@@ -65,6 +65,16 @@ func TestImportEnvoy(t *testing.T) {
 			}
 		}
 	}
+	put("limits.yaml", "domain: d\ndescriptors: [{ key: k, limit: { token_bucket: { rate: 1/s, burst: 5 } } }]\n")
+	code, out, errs := weir(t, "", "import", "envoy", "limits.yaml")
+	put("policy.yaml", out)
+	if _, checked, _ := weir(t, "", "check", "policy.yaml"); code != 0 || checked != "policy.yaml: ok: 1 limit, 0 routes, 1 rule of Envoy\n" {
+		t.Errorf("%d, %s%s%s", code, out, errs, checked)
+	}
+	put("limits.yaml", "domain: d\ndescriptors: [{ key: k, limit: { token_bucket: { rate: 1/s } } }]\n")
+	if code, out, errs := weir(t, "", "import", "envoy", "limits.yaml"); code != 1 || out != "" || !strings.Contains(errs, "limits.yaml:2:34: error: ") || !strings.Contains(errs, "burst") {
+		t.Errorf("%d, %s, %s", code, out, errs)
+	}
 	if code, out, errs := weir(t, "", "import", "envoy", "wrong.yaml"); code != 1 || out != "" || !strings.Contains(errs, "did you mean key?") {
 		t.Errorf("%d, %s, %s", code, out, errs)
 	}

@@ -35,6 +35,10 @@ type Options struct {
 	// set is only planned, for a caller who may not learn about files of this machine.
 	Accept func(now, candidate *policyfile.File) error
 
+	// Complete adds to an acceptable policy what other files have that it names. Default: nothing is
+	// added. It may be given a file that it has completed before.
+	Complete func(file *policyfile.File) (*policyfile.File, error)
+
 	backoff time.Duration // before the first retry of a webhook; for tests
 }
 
@@ -73,7 +77,7 @@ type Change interface {
 type Policy struct {
 	log     *slog.Logger
 	path    string
-	accept  func(now, candidate *policyfile.File) error
+	options Options
 	stores  *storeSet
 	current atomic.Pointer[Snapshot]
 	status  atomic.Pointer[Status]
@@ -101,8 +105,12 @@ func New(ctx context.Context, file *policyfile.File, o Options) (*Policy, error)
 	if o.Accept == nil {
 		o.Accept = func(_, _ *policyfile.File) error { return nil }
 	}
-	p := &Policy{log: o.Log, path: o.Path, accept: o.Accept, stores: newStores(o.Log, o.Grace), since: time.Now(), read: versionOf(file.Data)}
-	if err := p.accept(nil, file); err != nil {
+	if o.Complete == nil {
+		o.Complete = func(file *policyfile.File) (*policyfile.File, error) { return file, nil }
+	}
+	p := &Policy{log: o.Log, path: o.Path, options: o, stores: newStores(o.Log, o.Grace), since: time.Now(), read: versionOf(file.Data)}
+	file, err := p.completed(nil, file)
+	if err != nil {
 		return nil, err
 	}
 	open, err := p.stores.next(ctx, file.Policy)
@@ -172,6 +180,22 @@ func (p *Policy) Join(ctx context.Context, part Part) error {
 func (p *Policy) Update(ctx context.Context, file *policyfile.File) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.replace(ctx, file)
+}
+
+// Refresh updates the active policy with what other files have now that it names.
+func (p *Policy) Refresh(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.replace(ctx, p.File())
+}
+
+// replace is Update while the lock is held.
+func (p *Policy) replace(ctx context.Context, file *policyfile.File) error {
+	file, err := p.completed(p.File(), file)
+	if err != nil {
+		return err
+	}
 	if err := p.update(ctx, file); err != nil {
 		return err
 	}
@@ -179,12 +203,21 @@ func (p *Policy) Update(ctx context.Context, file *policyfile.File) error {
 	return nil
 }
 
-// update is Update while the lock is held.
+// completed refuses a policy that cannot be served, and returns another with what other files add to it.
+// A candidate whose Untrusted is set has what they have added to the active policy.
+func (p *Policy) completed(now, candidate *policyfile.File) (*policyfile.File, error) {
+	if err := p.options.Accept(now, candidate); err != nil {
+		return nil, err
+	}
+	if now != nil && candidate.Untrusted {
+		return candidate.KeepElsewhere(now), nil
+	}
+	return p.options.Complete(candidate)
+}
+
+// update makes a file the active policy that was completed. The lock is held.
 func (p *Policy) update(ctx context.Context, file *policyfile.File) (err error) {
 	old := p.Now()
-	if err := p.accept(old.File, file); err != nil {
-		return err
-	}
 	open, err := p.stores.next(ctx, file.Policy)
 	if err != nil {
 		return fmt.Errorf("%s: %w", file.Path, err)

@@ -70,7 +70,8 @@ func (p *Policy) PlanFor(data []byte, trusted bool) (Plan, error) {
 
 // planned is what an acceptable policy changes.
 func (p *Policy) planned(file *policyfile.File) (Plan, error) {
-	if err := p.accept(p.File(), file); err != nil {
+	file, err := p.completed(p.File(), file)
+	if err != nil {
 		return Plan{}, err
 	}
 	return p.plan(file), nil
@@ -98,6 +99,9 @@ func (p *Policy) Apply(ctx context.Context, data []byte, save bool, check func(a
 	}
 	file, err := policyfile.Parse(p.File().Path, p.File().Reveal(data))
 	if err != nil {
+		return Plan{}, err
+	}
+	if file, err = p.completed(p.File(), file); err != nil {
 		return Plan{}, err
 	}
 	commit, undo := func() error { return nil }, func() {}
@@ -182,6 +186,9 @@ func (p *Policy) Reload(ctx context.Context, why string) (plan Plan, err error) 
 	}
 	file, err := p.load(policyfile.LoadRegular)
 	if err != nil {
+		return plan, err
+	}
+	if file, err = p.completed(p.File(), file); err != nil {
 		return plan, err
 	}
 	plan = p.plan(file)

@@ -45,10 +45,11 @@ type Rule struct {
 	Requests  uint32
 	Unit      Unit // 0 if Unlimited, or with Limit
 	Unlimited bool
-	Limit     string           // a limit of the policy, in place of Requests and Unit; empty for none
-	Settles   bool             // the hits are the cost of work that is done: they are charged to Limit, whatever is left
-	Open      []string         // of a rule with a Limit: the keys whose values are open, which are the parts of that limit's key
-	At        policyfile.Place // where Limit is written
+	Limit     string            // a limit of the policy, in place of Requests and Unit; empty for none
+	Inline    *policyfile.Value // the parameters of Limit, if they are written here; nil for a limit of the policy file
+	Settles   bool              // the hits are the cost of work that is done: they are charged to Limit, whatever is left
+	Open      []string          // of a rule with a Limit: the keys whose values are open, which are the parts of that limit's key
+	At        policyfile.Place  // where Limit is written
 
 	Metadata map[string]any // for responses in which a descriptor is within a rule with Quota; nil for none
 

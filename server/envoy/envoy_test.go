@@ -37,8 +37,9 @@ func TestProblems(t *testing.T) {
 		"domain: d\ndescriptors: [{ key: k, rate_limit: { unit: day, name: n, replaces: [{ name: n }] } }]\n": "replaces should not contain name of same descriptor",
 		"domain: d\ndescriptors: [{ key: k, value: v, share_threshold: true }]\n":                             "share_threshold can only be used with wildcard values",
 		"domain: d\ndescriptors: [{ key: k, limit: l, rate_limit: { unit: day } }]\n":                         "and not both",
-		"domain: d\ndescriptors: [{ key: k, limit: { token_bucket: { rate: 10/s, burst: 20 } } }]\n":          "f:2:32: error: limit must be the name of a limit of the policy|write its parameters under limits of the policy file, and limit: NAME here",
-		"domain: d\ndescriptors: [{ key: k, settle: [l] }]\n":                                                 "settle must be the name of a limit of the policy",
+		"domain: d\ndescriptors: [{ key: k, limit: [l] }]\n":                                                  "f:2:32: error: limit must be the name of a limit of the policy, or parameters|write limit: NAME, or limit: {",
+		"domain: d\ndescriptors: [{ key: k, limit: l, shadow_mode: true }]\n":                                 "f:2:48: error: shadow_mode is about rate_limit|write shadow: true beside the parameters of the limit",
+		"domain: d\ndescriptors: [{ key: k, settle: [l] }]\n":                                                 "settle must be the name of a limit",
 		"domain: [\n": "f:",
 		"domain: d\ndescriptors: " + strings.Repeat("[", 100000): "nested more than",
 	} {

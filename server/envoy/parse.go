@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weirflow/weir/internal/nearest"
+	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/policyfile"
 )
 
@@ -91,13 +92,25 @@ func (p *parser) text(v *policyfile.Value, name string) string {
 	return v.Text
 }
 
-// limitName reads the name of a limit of the policy, whose parameters cannot be written in its place.
-func (p *parser) limitName(v *policyfile.Value, name string) string {
+// limitOf reads the limit of a descriptor: the name of one of the policy, or parameters in place of it.
+func (p *parser) limitOf(v *policyfile.Value, own string) (name string, inline *policyfile.Value) {
+	switch {
+	case v == nil || v.IsText:
+		return p.text(v, "limit"), nil
+	case v.IsList:
+		p.wrong(v, "limit must be the name of a limit of the policy, or parameters like those there", "write limit: NAME, or limit: { token_bucket: { rate: 10/s, burst: 20 } }")
+		return "", nil
+	}
+	return own, v
+}
+
+// settled reads the name of the limit that costs of work that is done are charged to.
+func (p *parser) settled(v *policyfile.Value) string {
 	if v != nil && !v.IsText {
-		p.wrong(v, name+" must be the name of a limit of the policy", "write its parameters under limits of the policy file, and "+name+": NAME here")
+		p.wrong(v, "settle must be the name of a limit", "write the parameters in a descriptor with limit, or under limits of the policy file, and settle: NAME here")
 		return ""
 	}
-	return p.text(v, name)
+	return p.text(v, "settle")
 }
 
 // truth reads true or false.
@@ -140,11 +153,12 @@ func (p *parser) root(v *policyfile.Value, merge bool) {
 		at = &level{}
 		p.config.domains[domain], p.in[domain] = at, p.file
 	}
-	p.descriptors(at, f["descriptors"], domain, domain, nil)
+	p.descriptors(at, f["descriptors"], domain, domain, policy.EnvoyPrefix+escaped(domain), nil)
 }
 
-// descriptors reads the descriptors of one depth. open are the keys above them whose values are open.
-func (p *parser) descriptors(into *level, list *policyfile.Value, domain, path string, open []string) {
+// descriptors reads the descriptors of one depth. name is that of a limit above them, and open are the keys
+// there whose values are open.
+func (p *parser) descriptors(into *level, list *policyfile.Value, domain, path, name string, open []string) {
 	for _, v := range p.items(list, "descriptors") {
 		f := p.fields(v, "key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "detailed_metric", "value_to_metric", "share_threshold", "metadata", "limit", "settle")
 		d := &descriptor{entry: entry{p.text(f["key"], "key"), p.text(f["value"], "value")}, valueToMetric: p.truth(f["value_to_metric"], "value_to_metric")}
@@ -152,9 +166,9 @@ func (p *parser) descriptors(into *level, list *policyfile.Value, domain, path s
 			p.wrong(v, "descriptor has empty key", "write key: NAME, as the action of Envoy sends it")
 			continue
 		}
-		at := path + "." + d.key
+		at, own := path+"."+d.key, name+"/"+escaped(d.key)
 		if d.value != "" {
-			at += "_" + d.value
+			at, own = at+"_"+d.value, own+"="+escaped(d.value)
 		}
 		if strings.Contains(d.value, "*") {
 			d.pattern = strings.Split(d.value, "*")
@@ -171,7 +185,7 @@ func (p *parser) descriptors(into *level, list *policyfile.Value, domain, path s
 		if d.isOpen() {
 			openHere = append(slices.Clip(open), d.key)
 		}
-		d.rule = p.rule(f)
+		d.rule = p.rule(f, limitName(own))
 		if d.rule != nil {
 			d.rule.Path, d.rule.Domain = at, domain
 			if d.rule.Limit != "" {
@@ -179,7 +193,7 @@ func (p *parser) descriptors(into *level, list *policyfile.Value, domain, path s
 			}
 			p.config.rules = append(p.config.rules, d.rule)
 		}
-		p.descriptors(&d.below, f["descriptors"], domain, at, openHere)
+		p.descriptors(&d.below, f["descriptors"], domain, at, own, openHere)
 	}
 }
 
@@ -208,18 +222,20 @@ func (l *level) add(d *descriptor) bool {
 	return true
 }
 
-// rule reads what a descriptor says of its limit; nil if it says nothing.
-func (p *parser) rule(f map[string]*policyfile.Value) *Rule {
+// rule reads what a descriptor says of its limit; nil if it says nothing. own is the name of a limit that
+// is written in it.
+func (p *parser) rule(f map[string]*policyfile.Value, own string) *Rule {
 	r := &Rule{
 		Shadow: p.truth(f["shadow_mode"], "shadow_mode"), Quota: p.truth(f["quota_mode"], "quota_mode"),
-		DetailedMetric: p.truth(f["detailed_metric"], "detailed_metric"), Limit: p.limitName(f["limit"], "limit"),
+		DetailedMetric: p.truth(f["detailed_metric"], "detailed_metric"),
 	}
+	r.Limit, r.Inline = p.limitOf(f["limit"], own)
 	if m := f["metadata"]; m != nil {
 		if r.Metadata, _ = plain(m).(map[string]any); r.Metadata == nil {
 			p.wrong(m, "metadata must be a map", "write metadata: { NAME: VALUE }")
 		}
 	}
-	if settle := p.limitName(f["settle"], "settle"); settle != "" {
+	if settle := p.settled(f["settle"]); settle != "" {
 		if r.Limit != "" {
 			p.wrong(f["settle"], "a descriptor has a limit or settle, and not both", "write a second descriptor for the costs that are known afterwards")
 		}
@@ -230,6 +246,9 @@ func (p *parser) rule(f map[string]*policyfile.Value) *Rule {
 		p.wrong(f["rate_limit"], "a descriptor has a rate_limit or a limit of the policy, and not both", "take one of them out")
 		return nil
 	case r.Limit != "":
+		if r.Shadow {
+			p.wrong(f["shadow_mode"], "shadow_mode is about rate_limit, and this limit would be enforced nevertheless", "write shadow: true beside the parameters of the limit")
+		}
 		written := f["limit"]
 		if r.Settles {
 			written = f["settle"]

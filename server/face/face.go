@@ -26,6 +26,11 @@ type Kind struct {
 	// them. It is called only where the policy file has the word. It may read files that the policy
 	// names, unless the file is untrusted.
 	Check func(file *policyfile.File) []policyfile.Problem
+
+	// Complete adds to a policy what other files have that it names, such as limits; nil where there is
+	// nothing to add. It is called only where the policy file has the word, and for a file that was
+	// completed before, too.
+	Complete func(file *policyfile.File) (*policyfile.File, error)
 }
 
 // A Host is what the server gives a face.

@@ -23,6 +23,7 @@ import (
 type decoder struct {
 	findings []finding
 	spoilt   map[string]bool // limits whose algorithm already has a problem
+	complete func(*decoder, *policy.Limit)
 }
 
 func (d *decoder) wrong(msg, fix string, path ...string) {
@@ -180,8 +181,8 @@ func (d *decoder) kept(p *policy.Policy) {
 	}
 }
 
-func (d *decoder) limit(name string, n *node) policy.Limit {
-	l := policy.Limit{
+func (d *decoder) limit(name string, n *node) (l policy.Limit) {
+	l = policy.Limit{
 		Name:      name,
 		Key:       texts(n.get("key")),
 		Cost:      text(n.get("cost")),
@@ -199,6 +200,9 @@ func (d *decoder) limit(name string, n *node) policy.Limit {
 		WhenFull:  text(n.get("when_full")),
 		Status:    int(number(n.get("status"))),
 		Log:       text(n.get("log")),
+	}
+	if d.complete != nil {
+		defer func() { d.complete(d, &l) }()
 	}
 	var kinds []string
 	for _, k := range policy.Algorithms() {

@@ -11,6 +11,7 @@ type Value struct {
 	IsList    bool         // it is a list; else it is a map
 	Fields    []ValueField // of a map, in the order of the file
 	Items     []*Value     // of a list
+	node      *node
 }
 
 // A ValueField is a key of a map with its value, which is nil if there is none.
@@ -57,7 +58,7 @@ func ReadYAML(path string, data []byte) (*Value, error) {
 
 // foreign copies a tree.
 func foreign(n *node) *Value {
-	v := &Value{Line: n.line, Col: n.col, IsText: n.shape == scalar, IsList: n.shape == list}
+	v := &Value{Line: n.line, Col: n.col, IsText: n.shape == scalar, IsList: n.shape == list, node: n}
 	if n.shape == scalar {
 		if v.Text = n.written; v.Text == "" {
 			v.Text = text(n)

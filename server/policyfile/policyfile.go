@@ -36,7 +36,8 @@ type File struct {
 	// read by ParseText: the sender must not learn about files of this machine
 	Untrusted bool
 
-	root *node // nil if the text is not YAML
+	root *node  // nil if the text is not YAML
+	only string // the one section whose problems count; empty for all
 }
 
 // Beside returns the path of a file that the policy names. A relative name is relative to the
@@ -160,20 +161,35 @@ func parseFile(path string, data []byte, withFiles, values bool) (*File, error) 
 		return f, err
 	}
 	f.root = root
+	if err := f.decode(root, nil); err != nil {
+		return f, err
+	}
+	if withFiles {
+		f.bodies(root)
+		f.upstreamTLS(root)
+		f.pages(root)
+		f.customers(root)
+	}
+	return f, f.settle()
+}
+
+// decode reads the policy of a tree, and adds what is wrong with it. complete completes each limit; nil if
+// there is nothing to complete.
+func (f *File) decode(root *node, complete func(*decoder, *policy.Limit)) error {
 	s, err := newSchema()
 	if err != nil {
-		return f, err
+		return err
 	}
 	for _, w := range s.check(root) {
 		f.add(root, w, false)
 	}
-	d := decoder{spoilt: s.spoilt()}
+	d := decoder{spoilt: s.spoilt(), complete: complete}
 	f.Policy = d.policy(root)
 	for _, w := range d.findings {
 		f.add(root, w, false)
 	}
 	wrong := len(f.Problems) > 0
-	problems := f.Policy.CheckFor(policy.Options{Values: values})
+	problems := f.Policy.CheckFor(policy.Options{Values: f.Values})
 	for _, p := range problems {
 		wrong = wrong || !p.Warning
 	}
@@ -196,17 +212,14 @@ func parseFile(path string, data []byte, withFiles, values bool) (*File, error) 
 		}
 		f.add(root, finding{path: p.Path, msg: p.Message, fix: fix}, p.Warning)
 	}
-	if withFiles {
-		f.bodies(root)
-		f.upstreamTLS(root)
-		f.pages(root)
-		f.customers(root)
-	}
-	return f, f.settle()
+	return nil
 }
 
 // add adds a finding with its position. It adds a finding of two checks only once.
 func (f *File) add(root *node, w finding, warning bool) {
+	if f.only != "" && (len(w.path) < 2 || w.path[0] != f.only) {
+		return
+	}
 	line, col := root.at(w.path)
 	if w.onKey {
 		line, col = root.keyAt(w.path)

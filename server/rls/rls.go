@@ -49,7 +49,7 @@ const (
 const serviceName = "ratelimit"
 
 // Kind is Envoy's rate limit service as a face.
-func Kind() face.Kind { return face.Kind{Name: name, Open: open, Check: Check} }
+func Kind() face.Kind { return face.Kind{Name: name, Open: open, Check: Check, Complete: Complete} }
 
 // A Face answers Envoy's requests. It is a part of the active policy, which names the files with its
 // rules.

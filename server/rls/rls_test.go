@@ -67,7 +67,7 @@ func (s *service) open(text string) {
 	t := s.t
 	log := slog.New(slog.DiscardHandler)
 	var err error
-	if s.policy, err = active.New(t.Context(), s.parse(text), active.Options{Log: log}); err != nil {
+	if s.policy, err = active.New(t.Context(), s.parse(text), active.Options{Log: log, Complete: Complete}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.policy.Close() })

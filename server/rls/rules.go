@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,7 +60,7 @@ func Check(file *policyfile.File) (wrong []policyfile.Problem) {
 	if file.Untrusted {
 		return wrong
 	}
-	config, _, err := load(file, r)
+	l, err := load(file, r)
 	var invalid *policyfile.InvalidError
 	switch {
 	case errors.As(err, &invalid):
@@ -67,7 +68,17 @@ func Check(file *policyfile.File) (wrong []policyfile.Problem) {
 	case err != nil:
 		return append(wrong, file.Wrong(fmt.Sprintf("listen.rls.envoy: %v", err), "name a file or a folder of envoyproxy/ratelimit's YAML", "listen", name, "envoy"))
 	}
-	return append(wrong, wrongLimits(file, config)...)
+	return append(wrong, wrongLimits(l.file, l.config)...)
+}
+
+// Complete adds to a policy the limits that Envoy's files have.
+func Complete(file *policyfile.File) (*policyfile.File, error) {
+	o, _ := file.Policy.Listen.Endpoint(name)
+	if o.RLS.Envoy == "" || file.Untrusted {
+		return file, nil
+	}
+	l, err := load(file, o.RLS)
+	return l.file, err
 }
 
 // CountRules returns how many rules Envoy's files have that a policy names. It names none if ok is false.
@@ -76,11 +87,11 @@ func CountRules(file *policyfile.File) (n int, ok bool) {
 	if o.RLS.Envoy == "" || file.Untrusted {
 		return 0, false
 	}
-	config, _, err := load(file, o.RLS)
+	l, err := load(file, o.RLS)
 	if err != nil {
 		return 0, false
 	}
-	return len(config.Rules()), true
+	return len(l.config.Rules()), true
 }
 
 func hasStore(p *policy.Policy, store string) bool {
@@ -148,15 +159,34 @@ func (r *rules) nodes() int {
 	return 1
 }
 
-// load reads the rules that a policy names, and a hash of their files.
-func load(file *policyfile.File, r policy.RLS) (*envoy.Config, [sha256.Size]byte, error) {
+// loaded is what Envoy's files have.
+type loaded struct {
+	config *envoy.Config
+	file   *policyfile.File // the policy, with the limits of the files
+	read   [sha256.Size]byte
+}
+
+// load reads the rules that a policy names.
+func load(file *policyfile.File, r policy.RLS) (l loaded, err error) {
 	files, err := envoy.Load(file.Beside(r.Envoy))
 	if err != nil {
-		return nil, [sha256.Size]byte{}, err
+		return l, err
 	}
-	config, err := envoy.Parse(files, r.MergeDomains)
-	return config, hash(files), err
+	return parse(file, r, files)
 }
+
+// parse reads rules of files.
+func parse(file *policyfile.File, r policy.RLS, files []envoy.File) (l loaded, err error) {
+	l.read = hash(files)
+	if l.config, err = envoy.Parse(files, r.MergeDomains); err != nil {
+		return l, err
+	}
+	l.file, err = l.config.AddTo(file, files, r.Store)
+	return l, err
+}
+
+// sameLimits reports whether two policies have the same limits of Envoy's files.
+func sameLimits(a, b *policyfile.File) bool { return reflect.DeepEqual(a.Elsewhere(), b.Elsewhere()) }
 
 // hash changes with the names and the contents of files.
 func hash(files []envoy.File) (sum [sha256.Size]byte) {
@@ -180,10 +210,14 @@ func newRules(file *policyfile.File, stores map[string]weir.Store) (*rules, erro
 	if r.Envoy == "" {
 		return r, nil
 	}
-	var err error
-	if r.config, r.read, err = load(file, r.RLS); err != nil {
+	l, err := load(file, r.RLS)
+	if err != nil {
 		return nil, err
 	}
+	if !sameLimits(l.file, file) {
+		return nil, fmt.Errorf("listen.rls.envoy: the limits in %s changed while they were read: reload again", r.Envoy)
+	}
+	r.config, r.read = l.config, l.read
 	if wrong := wrongLimits(file, r.config); len(wrong) > 0 {
 		return nil, &policyfile.InvalidError{Problems: wrong}
 	}
@@ -242,13 +276,19 @@ func (f *Face) reread() {
 	if err == nil && hash(files) == now.read {
 		return
 	}
-	next := *now
+	var l loaded
 	if err == nil {
-		next.read = hash(files)
-		if next.config, err = envoy.Parse(files, now.MergeDomains); err == nil {
-			if wrong := wrongLimits(now.file, next.config); len(wrong) > 0 {
-				err = &policyfile.InvalidError{Problems: wrong}
-			}
+		l, err = parse(now.file, now.RLS, files)
+	}
+	if err == nil {
+		if wrong := wrongLimits(l.file, l.config); len(wrong) > 0 {
+			err = &policyfile.InvalidError{Problems: wrong}
+		}
+	}
+	if err == nil && !sameLimits(l.file, now.file) {
+		if err = f.policy.Refresh(context.Background()); err == nil { // which prepares this face, too
+			f.log.Info("rules reloaded, with limits in them", "listen", name, "rules", len(l.config.Rules()))
+			return
 		}
 	}
 	if err != nil {
@@ -256,6 +296,8 @@ func (f *Face) reread() {
 		return
 	}
 	f.metrics.loaded(nil)
+	next := *now
+	next.config, next.read = l.config, l.read
 	next.show()
 	if f.rules.CompareAndSwap(now, &next) { // otherwise a new policy has replaced the rules meanwhile
 		f.log.Info("rules reloaded", "listen", name, "rules", len(next.config.Rules()))
