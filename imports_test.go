@@ -28,6 +28,7 @@ var forTests = []string{"internal/raced", "internal/rawserver", "internal/seeds"
 var floors = map[string][]string{
 	".":                    {"internal/..."},
 	"keyed":                {".", "internal/..."},
+	"adaptive":             {".", "internal/overload", "internal/raced", "internal/seeds"}, // tests use overload
 	"failover":             {".", "keyed", "internal/..."},
 	"lease":                {".", "keyed", "internal/..."},
 	"group":                {".", "keyed", "failover", "internal/..."}, // tests use failover: a store that is unavailable
@@ -61,6 +62,7 @@ var floors = map[string][]string{
 	"internal/vclock":      {"internal/heap"},
 	"internal/refusal":     {"policy"},                                                       // above the policy: its responses
 	"internal/charges":     {".", "internal/duration", "internal/rules"},                     // above the root: the JSON of its stores
+	"internal/overload":    {".", "internal/heap"},                                           // above the root: its outcomes
 	"internal/pacing":      {".", "internal/heap", "internal/pause"},                         // above the root: it uses our limits
 	"internal/scripted":    {".", "internal/rules"},                                          // above the root: how its limits are sent
 	"weirclient":           {".", "failover", "lease", "internal/charges", "internal/pause"}, // tests use failover and lease

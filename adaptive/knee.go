@@ -1,0 +1,286 @@
+package adaptive
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// Knee is the default. It keeps the limit a little above the knee of the latency curve: the fewest
+// requests in flight that use all of the service. By Little's law that is the highest throughput
+// times the least latency.
+//
+// At the end of each period, of about two round trips, it compares the latency with the least
+// latency: what a request takes that does not wait for others.
+//
+//   - While they are alike and the limit is in use, the limit rises: at first by an eighth, and in
+//     further periods by up to a half.
+//   - A latency 1.25 times the least is the aim. Above it, the limit falls in proportion.
+//   - Whether the least latency still holds is tested with each larger cut, and with a small one
+//     now and then. If fewer requests in flight do not lower the latency, then the service itself
+//     has become slower: that latency becomes the least, and the limit returns. So a limit that
+//     is too high never becomes the measure of itself, and no request waits for a measurement.
+//   - Drops lower the limit, which then keeps a distance from where they began, and tries a
+//     little more from time to time.
+//   - A limit that is not in use does not change, and nothing is learnt meanwhile.
+//
+// The latency of a period is the mean without the slowest tenth of the requests, so a few that are
+// slow for reasons of their own do not change the limit.
+//
+// There is nothing to tune. Initial, Min and Max are bounds.
+type Knee struct {
+	Initial int64 // the limit at first; default: 20
+	Min     int64 // default: 1
+	Max     int64 // default: 1000
+}
+
+// Validate returns an error if a parameter is invalid. The error names the field.
+func (k Knee) Validate() error {
+	return bounds("Knee", &k.Initial, &k.Min, &k.Max, [3]int64{20, 1, 1000})
+}
+
+func (k Knee) begin(func() float64) (controller, plan) {
+	_ = bounds("Knee", &k.Initial, &k.Min, &k.Max, [3]int64{20, 1, 1000}) // New has validated it
+	c := &knee{Knee: k, limit: float64(k.Initial), usual: aim, spread: 1, quiet: dipEvery - dipSoon}
+	// the first to finish are the fast ones, and do not tell what is usual
+	return c, c.plan(min(int(k.Initial), maxSamples))
+}
+
+// The constants of Knee. Each is a ratio, so none depends on how fast the service is.
+const (
+	aim       = 1.25 // the latency that is kept, in multiples of the least
+	large     = 1.5  // times aim: from there the limit is cut at once
+	telling   = 0.7  // a limit that was lowered so far shows whether the latency follows
+	dipFactor = 0.75 // the limit during a dip, in multiples of the limit
+	dipEvery  = 10   // periods between two dips
+	dipSoon   = 2    // the same, at first and after the least latency was raised
+	deepEvery = 8    // of so many dips, one goes on while the latency falls
+	longDips  = 4    // how many steps a dip has at most
+	fewest    = 16   // samples of a period
+	precise   = 0.14 // the standard error, in multiples of the latency, that a period should reach
+	drift     = 5e-4 // by how much the least latency may change between two periods: a variance
+)
+
+// A knee is the state of Knee.
+type knee struct {
+	Knee
+	limit  float64
+	least  float64 // the latency of a request that does not wait for others; 0: not known yet
+	doubt  float64 // the variance of least, in multiples of its square
+	spread float64 // the standard deviation of the latency, in multiples of it
+	usual  float64 // the latency of the last periods, in multiples of least
+	streak int     // how many periods in a row had room for more
+	quiet  int     // periods since the latency was last known to be without a queue
+	dips   int
+	cut    state // before the limit was lowered because of the latency
+	dip    state // before the limit was lowered as a test alone
+	last   float64
+	steps  int     // of the dip
+	before reading // the period before
+	ceiling
+}
+
+// A state is a limit and the latency under it, in multiples of the least. A limit of 0 is none.
+type state struct{ limit, stretch float64 }
+
+// A reading is what a controller makes of a period.
+type reading struct {
+	latency  float64 // the mean without the slowest tenth
+	spread   float64 // the standard deviation, in multiples of the latency
+	ok       int     // how many requests were counted
+	inFlight float64 // the mean
+	inUse    bool    // whether the limit mattered
+}
+
+func (k *knee) plan(inFlight int) plan {
+	k.limit = min(max(k.limit, float64(k.Min)), float64(k.Max))
+	need := int(min((k.spread*k.spread)/(precise*precise), maxSamples))
+	need = min(max(need, inFlight, fewest), max(2*inFlight, fewest), maxSamples)
+	return plan{limit: int64(math.Round(k.limit)), skip: inFlight, need: need, drops: max(2, need/8)}
+}
+
+func (k *knee) next(p *period) plan {
+	finished := 0
+	for _, s := range p.samples {
+		if !s.dropped {
+			finished++
+		}
+	}
+	r := k.read(p)
+	switch {
+	case p.drops > 0 && k.heardDrops(p.drops, finished):
+	case r.ok == 0:
+		k.streak, k.cut = 0, state{}
+		k.endDip()
+	case k.least == 0:
+		k.least, k.spread, k.doubt = r.latency, r.spread, r.variance()
+	default:
+		k.spread += (r.spread - k.spread) / 4
+		k.adjust(r)
+	}
+	k.before = r
+	return k.plan(p.inFlight)
+}
+
+// read counts the requests that were not dropped and began while at least half the limit was in
+// use. Others say nothing about the limit, and a few of them say nothing at all.
+func (k *knee) read(p *period) (r reading) {
+	counted := slices.DeleteFunc(p.samples, func(s sample) bool { return s.dropped || float64(s.inFlight) < k.limit/2 })
+	if len(counted) < fewest/2 {
+		return r
+	}
+	r.ok = len(counted)
+	for _, s := range counted {
+		r.inFlight += float64(s.inFlight) / float64(r.ok)
+	}
+	r.inUse = p.refused || r.inFlight >= 0.75*k.limit
+	slices.SortFunc(counted, func(a, b sample) int { return cmp.Compare(a.latency, b.latency) })
+	counted = counted[:r.ok*9/10]
+	for _, s := range counted {
+		r.latency += float64(s.latency)
+	}
+	r.latency = max(r.latency/float64(len(counted)), 1)
+	for _, s := range counted {
+		d := float64(s.latency)/r.latency - 1
+		r.spread += d * d
+	}
+	r.spread = math.Sqrt(r.spread / float64(len(counted)))
+	return r
+}
+
+// variance is that of the latency, in multiples of its square.
+func (r reading) variance() float64 { return max(r.spread*r.spread, 1e-3) / float64(r.ok) }
+
+// adjust changes the limit after a period without an excess of drops.
+func (k *knee) adjust(r reading) {
+	stretch := r.latency / k.least
+	// the more the latency varies by itself, the more of it is accepted
+	target := aim + k.spread/math.Sqrt(float64(r.ok))
+	if k.dip.limit > 0 {
+		k.dipped(r, stretch)
+		return
+	}
+	if r.inUse && k.before.inUse && stretch < 1-3*math.Sqrt(k.doubt+r.variance()) {
+		// the least latency is at most this one
+		k.least, k.doubt, k.usual = r.latency, r.variance(), 1
+		k.streak, k.quiet, k.dips = 0, max(k.quiet, dipEvery-dipSoon), 0
+		stretch = 1
+	}
+	if !r.inUse && stretch <= target {
+		k.streak, k.cut = 0, state{}
+		return
+	}
+	k.usual += (stretch - k.usual) / 2
+	k.quiet++
+	if k.cut.limit > 0 && k.tested(stretch) {
+		return
+	}
+	k.settle(k.limit)
+	before := k.limit
+	switch ratio := target / stretch; {
+	case ratio < 1/large:
+		k.streak = 0
+		k.cut = state{k.limit, stretch}
+		k.limit *= max(ratio, 0.5)
+		return
+	case ratio < 1:
+		if k.streak = 0; k.cut.limit == 0 {
+			k.cut = state{k.limit, k.usual}
+		}
+		k.limit *= math.Sqrt(ratio)
+	case r.inUse:
+		k.grow(r, stretch, ratio)
+	}
+	if k.quiet >= dipEvery && k.cut.limit == 0 {
+		k.dip, k.last, k.steps = state{before, k.usual}, k.usual, 0
+		k.limit = before * dipFactor
+		k.dips++
+	}
+}
+
+// grow raises the limit: the longer there is room, the faster.
+func (k *knee) grow(r reading, stretch, ratio float64) {
+	if k.streak++; k.streak >= 3 && k.before.inUse && stretch < 1+2*math.Sqrt(k.doubt+r.variance()) {
+		// the limit is below the knee, so this is what a request takes by itself
+		k.quiet = 0
+		k.learn(r, stretch)
+	}
+	factor := math.Pow(ratio, []float64{0.5, 1, 2}[min(k.streak-1, 2)])
+	k.limit = k.bound(max(k.limit*min(factor, 1.5), min(k.limit+1, k.limit*1.5)))
+	if k.limit >= k.cut.limit {
+		k.cut = state{}
+	}
+}
+
+// learn moves the least latency towards that of a period without a queue: by as much as the period
+// is more certain.
+func (k *knee) learn(r reading, stretch float64) {
+	v := r.variance()
+	if stretch < 1-3*math.Sqrt(k.doubt+v) {
+		k.doubt = 1
+	}
+	weight := k.doubt / (k.doubt + v)
+	k.least *= math.Pow(stretch, weight)
+	k.doubt = k.doubt*(1-weight) + drift
+}
+
+// dipped ends a dip, or takes it a step further: while the latency falls with the limit, there may
+// still be a queue.
+func (k *knee) dipped(r reading, stretch float64) {
+	if !r.inUse {
+		k.endDip()
+		return
+	}
+	k.steps++
+	falls := math.Log(k.last/stretch) / math.Log(1/dipFactor)
+	further := stretch < 0.85 || stretch > 1.15 || k.dips%deepEvery == 1
+	if falls >= 0.5 && further && k.steps < longDips && k.limit*dipFactor >= float64(k.Min) {
+		k.last = stretch
+		k.limit *= dipFactor
+		return
+	}
+	before := k.least
+	k.learn(r, stretch)
+	k.restore(k.dip, k.least/before)
+	k.quiet = 0
+}
+
+// endDip ends a dip that has shown nothing.
+func (k *knee) endDip() {
+	if k.dip.limit > 0 {
+		k.limit, k.dip = k.dip.limit, state{}
+	}
+}
+
+// tested compares the latency before and after the limit was lowered. It reports whether that was
+// wrong, and undone.
+func (k *knee) tested(stretch float64) bool {
+	if k.limit > telling*k.cut.limit {
+		return false
+	}
+	// if requests wait for each other, the latency falls with the limit
+	queued := k.cut.stretch * k.limit / k.cut.limit
+	switch {
+	case stretch > 1.25*k.cut.stretch:
+		// the service is changing, so the two say nothing about each other
+	case stretch > math.Sqrt(max(queued, 1)*k.cut.stretch):
+		// it did not fall: the service itself has become slower
+		k.least *= stretch
+		k.restore(k.cut, stretch)
+		k.quiet, k.dips = dipEvery-dipSoon, 0
+		return true
+	case stretch < 0.7*queued:
+		// it fell by far more: what had raised it is over
+		k.limit, k.cut = k.cut.limit, state{}
+		return true
+	}
+	k.cut = state{}
+	return false
+}
+
+// restore sets the limit to what the latency before a test allows, after the least latency was
+// multiplied by a factor.
+func (k *knee) restore(s state, factor float64) {
+	k.limit = s.limit * min(1, (aim+k.spread/8)*factor/s.stretch)
+	k.usual, k.streak, k.cut, k.dip = aim, 0, state{}, state{}
+}
