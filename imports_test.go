@@ -71,6 +71,7 @@ var floors = map[string][]string{
 	"weirmemcached":        {"weirkv"},
 	"weiretcd":             {"weirkv"},
 	"weirnats":             {"weirkv"},
+	"weircluster":          {"weirkv", "weirnats", "internal/pause"},
 	"weirrueidis":          {".", "weirredis", "internal/pause", "internal/regular"},
 	"weirgoredis":          {".", "weirredis"},
 	"weirsql":              {".", "internal/..."},
@@ -119,6 +120,7 @@ var floors = map[string][]string{
 	"proof/postgres":       {"..."},
 	"proof/redis":          {"..."},
 	"proof/kv":             {"..."},
+	"proof/cluster":        {"..."},
 	"proof/fleet":          {"..."},
 	"proof/transport":      {"..."},
 	"proof/servers":        nil, // it starts programs, and links none of them
@@ -289,7 +291,7 @@ func covers(allowed, rel string) bool {
 // inRoot reports whether a package is of the root module.
 func inRoot(pkg string) bool {
 	top, _, _ := strings.Cut(pkg, "/")
-	return pkg != "examples/routers" && !slices.Contains([]string{"server", "cmd", "bench", "proof", "weirrueidis", "weirgoredis", "weirgrpc", "weirjwt", "weircaddy", "weirmemcached", "weiretcd", "weirnats", "weirpgx", "weirotel"}, top)
+	return pkg != "examples/routers" && !slices.Contains([]string{"server", "cmd", "bench", "proof", "weirrueidis", "weirgoredis", "weirgrpc", "weirjwt", "weircaddy", "weirmemcached", "weiretcd", "weirnats", "weircluster", "weirpgx", "weirotel"}, top)
 }
 
 // What internal/rules may use of the standard library: nothing that reads a clock, takes a lock,

@@ -81,6 +81,7 @@ require (
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/rs/xid v1.4.0 // indirect
+	github.com/weirflow/weir/weircluster v0.0.0-00010101000000-000000000000
 	github.com/weirflow/weir/weirgrpc v0.0.0
 	github.com/weirflow/weir/weirjwt v0.0.0-00010101000000-000000000000 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
@@ -102,3 +103,5 @@ replace (
 replace github.com/weirflow/weir/weirjwt => ../weirjwt
 
 replace github.com/weirflow/weir/weirgrpc => ../weirgrpc
+
+replace github.com/weirflow/weir/weircluster => ../weircluster
