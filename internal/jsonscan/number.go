@@ -6,6 +6,9 @@ import "math"
 // reports false for fractions, numbers below 0, numbers above the largest int64, and texts that are
 // no JSON number.
 func Int(text []byte) (n int64, ok bool) {
+	if n, ok = short(text); ok {
+		return n, true
+	}
 	digits, rest := text, []byte(nil)
 	negative := len(text) > 0 && text[0] == '-'
 	if negative {
@@ -30,6 +33,20 @@ func Int(text []byte) (n int64, ok bool) {
 	}
 	if n, ok = compose(digits, fraction, exponent); !ok || negative && n != 0 {
 		return 0, false
+	}
+	return n, true
+}
+
+// short reads a number that is at most 18 digits, as nearly all are.
+func short(text []byte) (n int64, ok bool) {
+	if len(text) == 0 || len(text) > 18 || text[0] == '0' && len(text) > 1 {
+		return 0, false
+	}
+	for _, c := range text {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = n*10 + int64(c-'0')
 	}
 	return n, true
 }

@@ -1,7 +1,5 @@
 package jsonscan
 
-import "bytes"
-
 // A Sink gets the values of wanted fields. The text is valid only during the call: a number or a
 // literal as it was written, or the inside of a string with its escapes.
 type Sink interface {
@@ -97,7 +95,7 @@ func (s *Scanner) Scan(p []byte) {
 		case broken:
 			return
 		default:
-			if c := p[i]; c != ' ' && c != '\n' && c != '\r' && c != '\t' {
+			if c := p[i]; !isBlank(c) {
 				s.token(c)
 				if s.state == inScalar {
 					continue // the first character is part of it
@@ -231,13 +229,12 @@ func (s *Scanner) endValue() {
 // scanString reads within a string, and returns how many bytes it has read.
 func (s *Scanner) scanString(p []byte) int {
 	for from := 0; ; {
-		end := bytes.IndexByte(p[from:], '"')
+		end := quote(p, from)
 		if end < 0 {
 			s.odd = oddBackslashes(p[from:], s.odd && from == 0)
 			s.keep(p)
 			return len(p)
 		}
-		end += from
 		if escaped := oddBackslashes(p[from:end], s.odd && from == 0); escaped {
 			from = end + 1
 			continue

@@ -107,9 +107,7 @@ func (e *events) wholeEvent(i int, eol *lineEnds) int {
 		e.done = true
 	case e.rare != nil && !bytes.Contains(data, e.rare):
 	default:
-		e.scan.Reset()
-		e.scan.Scan(data)
-		e.scan.Reset()
+		e.scan.Document(data)
 	}
 	e.end()
 	return next
