@@ -20,6 +20,7 @@ var inside = map[string][]string{
 	"Inside weirsql":              {"weirsql", "weirsql/postgres"},
 	"Inside failover":             {"failover"},
 	"Inside lease":                {"lease"},
+	"Inside regions":              {"regions"},
 	"Inside weirhttp":             {"weirhttp", "."},
 	"Inside server/listen":        {"server/listen"},
 	"Inside server/plain":         {"server/plain", "server"},

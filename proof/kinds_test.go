@@ -20,6 +20,7 @@ import (
 	"github.com/weirflow/weir/keyed"
 	"github.com/weirflow/weir/lease"
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/regions"
 	"github.com/weirflow/weir/server/policyfile"
 	"github.com/weirflow/weir/weirredis"
 	"github.com/weirflow/weir/weirtest"
@@ -58,6 +59,8 @@ func TestForgottenPlacesAreFound(t *testing.T) {
 		"keyed":     func() rules.Kind { k := kind("concurrency"); k.NoRule = ""; return k },
 		"failover":  func() rules.Kind { k := kind("concurrency"); k.NoShare = ""; return k },
 		"lease":     func() rules.Kind { k := kind("sliding_log"); k.NoLease = ""; return k },
+		"regions":   func() rules.Kind { k := kind("sliding_log"); k.NoRegions = ""; return k },
+		"regions ":  func() rules.Kind { k := kind("token_bucket"); k.NoRegions = "no"; return k },
 		"zone":      func() rules.Kind { k := kind("sliding_log"); k.NoZone = ""; return k },
 		"lease ":    func() rules.Kind { k := kind("token_bucket"); k.NoLease = "no"; return k },
 		"store":     func() rules.Kind { k := kind("nginx_bucket"); k.NoStore = ""; return k },
@@ -103,6 +106,8 @@ func holes(t *testing.T, k *rules.Kind) (missing []string) {
 	has("keyed", k.NoRule, keyedHole(l), true)
 	has("failover", k.NoShare, shareHole(l), shared)
 	has("lease", k.NoLease, lease.Leasable(l), leased)
+	_, divided := p.(rules.Divided)
+	has("regions", k.NoRegions, regionsHole(l), divided)
 	_, zoned := p.(rules.Zoned)
 	has("zone", k.NoZone, zoneHole(l), zoned)
 	has("store", k.NoStore, weirredis.Check(l), stored)
@@ -114,6 +119,16 @@ func holes(t *testing.T, k *rules.Kind) (missing []string) {
 		hole("documents", "%v", err)
 	}
 	return missing
+}
+
+// regionsHole returns why the limit cannot be divided between two regions.
+func regionsHole(l weir.Limit) error {
+	both := []regions.Region{{Name: "eu", Guaranteed: 50}, {Name: "us", Guaranteed: 50}}
+	s, err := regions.New(weirtest.NewStore(nil), weirtest.NewStore(nil), regions.Options{Here: "eu", Regions: both, Term: time.Hour})
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.Keeps(l), s.Close())
 }
 
 // zoneHole returns why a policy refuses the limit in a zone.

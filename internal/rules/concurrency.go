@@ -29,6 +29,7 @@ var concurrencyKind = Kind{
 	NoRule:     "places are entered and left, not taken: use NewConcurrency, or keyed.NewConcurrency for a limit of each key",
 	NoShare:    "places that are held when an outage begins cannot be divided",
 	NoLease:    "a place is left, and a lease has nothing that could be",
+	NoRegions:  "what is held is not counted in time, so a part of it cannot be moved while it is held",
 	NoStore:    "a weir.Store carries out charges, and a place is entered and left: a store that keeps places is a policy.Holder",
 	NoModel:    "concurrency_model_test.go has one of its own, as its verbs are others",
 	NoOverride: "places have no parameters for single keys",

@@ -342,9 +342,10 @@ var intervalBucketKind = Kind{
 		{Name: "refill", Type: CountField, Required: true, Doc: "How many tokens each step adds; at least 1."},
 		{Name: "every", Type: DurationField, Required: true, Doc: "The time between steps, like 1m. Steps are counted from the charge that leaves a full bucket."},
 	},
-	NoLease: "steps begin with the charge that leaves a full bucket, and a lease would move that",
-	Lists:   true,
-	NoZone:  "steps begin with the charge that leaves a full bucket, and limits of different bursts are full at different times",
+	NoLease:   "steps begin with the charge that leaves a full bucket, and a lease would move that",
+	NoRegions: "steps begin with the charge that leaves a full bucket, and parts of a step are not whole tokens",
+	Lists:     true,
+	NoZone:    "steps begin with the charge that leaves a full bucket, and limits of different bursts are full at different times",
 }
 
 // Kind implements Params.

@@ -26,6 +26,7 @@ type Kind struct {
 	NoRule     string // why it has no Rule: it is neither taken nor kept by key
 	NoShare    string // why failover has no share of it; otherwise Zero is a Shared
 	NoLease    string // why tokens of it cannot be leased; otherwise Zero is a Leased
+	NoRegions  string // why its limits cannot be divided between regions; otherwise Zero is a Divided
 	NoStore    string // why no store keeps it; otherwise Zero is a Stored
 	NoModel    string // why weirtest has no reference model of it
 	NoZone     string // why limits of it cannot share a state; otherwise Zero is a Zoned

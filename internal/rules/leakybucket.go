@@ -35,7 +35,8 @@ var leakyBucketKind = Kind{
 		{Name: "queue", Type: CountField, Default: "0", Doc: "How many requests may wait in the queue; further ones are refused."},
 		{Name: "delay_after", Type: CountField, Default: "0", Doc: "How many queued requests pass without delay (nginx's delay)."},
 	},
-	NoLease: "tokens that were taken ahead would be used at once, and not at the bucket's spacing",
+	NoLease:   "tokens that were taken ahead would be used at once, and not at the bucket's spacing",
+	NoRegions: "the regions would each release at a spacing of their own, so the sum would have none",
 }
 
 // Kind implements Params.

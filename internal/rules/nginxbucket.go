@@ -259,6 +259,7 @@ var nginxBucketKind = Kind{
 			Doc: "nginx's delay: how many queued requests pass without delay. The value of queue is nginx's nodelay."},
 	},
 	NoLease:    "no store keeps it",
+	NoRegions:  "no store keeps it",
 	NoStore:    "nginx keeps it in the memory of one machine: use leaky_bucket, which is the same algorithm in exact arithmetic",
 	NoOverride: "nginx has one rate for all keys of a zone",
 

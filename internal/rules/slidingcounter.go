@@ -304,12 +304,13 @@ func (w *slidingCounterRule) StepWord(_ *WordRange, word, now, cost int64, charg
 func (w *slidingCounterRule) OneWindow() bool { return false }
 
 var slidingCounterKind = Kind{
-	Name:   "sliding_counter",
-	GoName: "SlidingCounter",
-	Doc:    "Sliding window counter: the current window plus a weighted part of the previous one. Three numbers per key, whatever the limit.",
-	Page:   "SlidingCounter",
-	Zero:   SlidingCounter{},
-	Script: Script{Name: "counter", Number: 4},
+	Name:      "sliding_counter",
+	GoName:    "SlidingCounter",
+	Doc:       "Sliding window counter: the current window plus a weighted part of the previous one. Three numbers per key, whatever the limit.",
+	Page:      "SlidingCounter",
+	Zero:      SlidingCounter{},
+	NoRegions: "it estimates what was used by the previous window, which had another part",
+	Script:    Script{Name: "counter", Number: 4},
 	Fields: []Field{
 		{Name: "limit", Type: CountField, Required: true, Doc: "How many requests over the window; at least 1."},
 		{Name: "window", Type: DurationField, Required: true, Doc: "The length of the window, like 1m."},

@@ -405,8 +405,9 @@ var slidingLogKind = Kind{
 		{Name: "max_entries", Type: CountField, Default: "limit",
 			Doc: "How many requests are remembered per key, up to 4096. Beyond it, the oldest two are merged: the limit is never exceeded, but capacity returns later."},
 	},
-	NoLease: "it promises never more than limit in any window, and tokens that were taken ahead are used later than they were charged",
-	NoZone:  "the number of charges that its state keeps depends on the limit",
+	NoLease:   "it promises never more than limit in any window, and tokens that were taken ahead are used later than they were charged",
+	NoRegions: "it promises never more than limit in any window, and the windows of several regions have no common clock",
+	NoZone:    "the number of charges that its state keeps depends on the limit",
 }
 
 // Kind implements Params.

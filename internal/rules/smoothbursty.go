@@ -62,8 +62,9 @@ var smoothBurstyKind = Kind{
 		{Name: "rate", Type: RateField, Required: true, Word: "unlimited", Doc: "A count per duration: 100/s, 6/m, 5000/h, 1/d, 20/100ms; or unlimited."},
 		{Name: "max_burst", Type: DurationField, Word: "none", WordIs: -1, Default: "1s", Doc: "How much idle time is stored as permits: a duration, or none."},
 	},
-	NoLease: "a request may take any number of permits ahead of their time, so there is no number that could be granted",
-	NoZone:  "what it admits does not depend on how much was used",
+	NoLease:   "a request may take any number of permits ahead of their time, so there is no number that could be granted",
+	NoRegions: "a request may take any number of permits ahead of their time, at the rate of a part that has moved since",
+	NoZone:    "what it admits does not depend on how much was used",
 }
 
 // Kind implements Params.

@@ -80,9 +80,10 @@ var warmUpKind = Kind{
 		{Name: "period", Type: DurationField, Required: true, Doc: "How long the warm-up takes, like 10s."},
 		{Name: "cold_factor", Type: NumberField, Default: "3", Doc: "How many times slower it is when cold; at least 1."},
 	},
-	NoLease:  "a request may take any number of permits ahead of their time, so there is no number that could be granted",
-	NoRecall: "a charge costs more the colder it finds the state, so that all charges since would have to be kept and repeated",
-	NoZone:   "what it admits does not depend on how much was used",
+	NoLease:   "a request may take any number of permits ahead of their time, so there is no number that could be granted",
+	NoRegions: "each region would warm up by itself",
+	NoRecall:  "a charge costs more the colder it finds the state, so that all charges since would have to be kept and repeated",
+	NoZone:    "what it admits does not depend on how much was used",
 }
 
 // Kind implements Params.

@@ -1,0 +1,110 @@
+package regions
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/rules"
+)
+
+// ErrLimit means that a limit cannot be divided between the regions. errors.Is finds it in the Err of
+// a charge, and weir.ErrCharge too.
+var ErrLimit = fmt.Errorf("the limit cannot be divided between regions: %w", weir.ErrCharge)
+
+// whole is the number of units that the shares of all regions add up to: a unit is a thousandth of the
+// limit.
+const whole = 1000
+
+// Keeps implements weir.Keeper: it says why a limit cannot be divided, by an error in which errors.Is
+// finds ErrLimit, and otherwise what the store of this region says.
+func (s *Store) Keeps(l weir.Limit) error {
+	if err := s.divisible(l); err != nil {
+		return err
+	}
+	if k, ok := s.inner.(weir.Keeper); ok {
+		return k.Keeps(s.part(l, s.guaranteed()))
+	}
+	return nil
+}
+
+func (s *Store) divisible(l weir.Limit) error {
+	k := rules.KindOf(l)
+	p, ok := rules.ParamsOf(l).(rules.Divided)
+	switch {
+	case l == nil:
+		return fmt.Errorf("weir: regions: no limit given: %w", ErrLimit)
+	case k == nil:
+		return fmt.Errorf("weir: regions: %T cannot be divided: its parts would move at different times: use several limits: %w", l, ErrLimit)
+	case !ok:
+		return fmt.Errorf("weir: regions: %T cannot be divided: %s: keep it in the store of one region: %w", l, k.NoRegions, ErrLimit)
+	}
+	least := int64(whole)
+	for _, r := range s.opts.Regions {
+		least = min(least, int64(r.Guaranteed)*whole/100)
+	}
+	if part, ok := p.Part(least, whole, int64(len(s.opts.Regions))); !ok {
+		return fmt.Errorf("weir: regions: %+v is too small: the part of a region with %d percent of %d would be %+v: raise the limit, or Guaranteed: %w",
+			l, least*100/whole, len(s.opts.Regions), part, ErrLimit)
+	}
+	if most := s.opts.Term / 4; p.Settles() > most {
+		return fmt.Errorf("weir: regions: %+v takes %v until nothing counts that was used before, and that may be at most a quarter of the Term, %v: choose a Term of 4 times as long, or a smaller burst or a shorter window: %w",
+			l, p.Settles().Round(time.Millisecond), s.opts.Term, ErrLimit)
+	}
+	return nil
+}
+
+// part returns a divisible limit's part for this region while it has that many units.
+func (s *Store) part(l weir.Limit, units int64) weir.Limit {
+	p, _ := rules.ParamsOf(l).(rules.Divided).Part(units, whole, int64(len(s.opts.Regions)))
+	return rules.WithParams(l, p)
+}
+
+// settles returns how long what was charged under a part may still count by its rules.
+func settles(part weir.Limit) int64 {
+	return int64(rules.ParamsOf(part).(rules.Divided).Settles())
+}
+
+// guaranteed returns the units that this region always has.
+func (s *Store) guaranteed() int64 {
+	for _, r := range s.opts.Regions {
+		if r.Name == s.opts.Here {
+			return int64(r.Guaranteed) * whole / 100
+		}
+	}
+	return 0
+}
+
+// pool returns the units that follow demand.
+func (s *Store) pool() int64 {
+	left := int64(whole)
+	for _, r := range s.opts.Regions {
+		left -= int64(r.Guaranteed) * whole / 100
+	}
+	return left
+}
+
+// divide divides the pool in proportion to demand. What is left after rounding down goes to the
+// largest remainders, so that regions that know the same demands find the same division.
+func divide(pool int64, demand []int64) []int64 {
+	parts, rest, sum := make([]int64, len(demand)), make([]int64, len(demand)), int64(0)
+	for _, d := range demand {
+		sum += d + 1 // without any demand, the parts are equal
+	}
+	left := pool
+	for i, d := range demand {
+		parts[i], rest[i] = (d+1)*pool/sum, (d+1)*pool%sum
+		left -= parts[i]
+	}
+	for ; left > 0; left-- {
+		most := 0
+		for i := range rest {
+			if rest[i] > rest[most] {
+				most = i
+			}
+		}
+		parts[most]++
+		rest[most] = -1
+	}
+	return parts
+}
