@@ -133,10 +133,17 @@ func (a *App) part(path string) (*part, error) {
 // Start puts the limits in force.
 func (a *App) Start() error {
 	var errs []error
-	for _, p := range a.every() {
+	all := a.every()
+	for _, p := range all {
 		errs = append(errs, p.activate())
 	}
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for _, p := range all {
+		p.process.settle()
+	}
+	return nil
 }
 
 func (a *App) every() (parts []*part) {

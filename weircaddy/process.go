@@ -45,7 +45,7 @@ func (p *process) use(file *policyfile.File, c *part) error {
 		}
 		return c.compile(now.Engine())
 	}
-	first, err := active.New(context.Background(), file, active.Options{Log: slog.New(currentLog{})})
+	first, err := active.New(context.Background(), file, active.Options{Log: slog.New(currentLog{}), ConnectLater: true})
 	if err != nil {
 		return err
 	}
@@ -68,6 +68,14 @@ func (p *process) start(c *part) error {
 	c.file = file
 	p.live = append(p.live, c)
 	return nil
+}
+
+// settle waits for the stores, so that few requests are decided without them. Requests that come meanwhile
+// do not wait for it.
+func (p *process) settle() {
+	if now := p.policy.Load(); now != nil {
+		now.Settle(context.Background())
+	}
 }
 
 // stop ends a configuration. If it is the latest one and another is still in force, then the new
@@ -105,16 +113,23 @@ func (p *process) tick() {
 	}
 }
 
-// reread makes a changed policy file active.
+// reread looks whether the policy file has changed.
 func (p *process) reread() {
+	if p.replaced() {
+		p.settle()
+	}
+}
+
+// replaced makes a changed policy file active, and reports whether it did.
+func (p *process) replaced() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.live) == 0 {
-		return
+		return false
 	}
 	c := p.live[len(p.live)-1]
 	if !c.changed() {
-		return
+		return false
 	}
 	file, err := c.load()
 	if err == nil {
@@ -123,10 +138,11 @@ func (p *process) reread() {
 	log := slog.New(currentLog{})
 	if err != nil {
 		log.Error("policy not reloaded: the running policy stays active", "file", c.path, "error", err.Error())
-		return
+		return false
 	}
 	c.file = file
 	log.Info("policy reloaded", "file", c.path)
+	return true
 }
 
 // begin counts a request in flight; the caller calls end.

@@ -39,7 +39,13 @@ type Options struct {
 	// added. It may be given a file that it has completed before.
 	Complete func(file *policyfile.File) (*policyfile.File, error)
 
-	backoff time.Duration // before the first retry of a webhook; for tests
+	// ConnectLater has New and Update not wait for stores, for a caller whose requests may come before
+	// they return. Until a store is connected, a request waits for its deadline at most, and then its
+	// fallback decides. Settle waits.
+	ConnectLater bool
+
+	settling time.Duration // in place of the default; for tests
+	backoff  time.Duration // before the first retry of a webhook; for tests
 }
 
 // A Snapshot is a policy with all that decides by it. It is never changed: an update makes another
@@ -108,7 +114,7 @@ func New(ctx context.Context, file *policyfile.File, o Options) (*Policy, error)
 	if o.Complete == nil {
 		o.Complete = func(file *policyfile.File) (*policyfile.File, error) { return file, nil }
 	}
-	p := &Policy{log: o.Log, path: o.Path, options: o, stores: newStores(o.Log, o.Grace), since: time.Now(), read: versionOf(file.Data)}
+	p := &Policy{log: o.Log, path: o.Path, options: o, stores: newStores(o), since: time.Now(), read: versionOf(file.Data)}
 	file, err := p.completed(nil, file)
 	if err != nil {
 		return nil, err
@@ -138,6 +144,10 @@ func New(ctx context.Context, file *policyfile.File, o Options) (*Policy, error)
 	}
 	return p, nil
 }
+
+// Settle waits until the stores are connected and prepared that ConnectLater did not wait for: for a
+// second at most until they are connected, and as long until they are prepared.
+func (p *Policy) Settle(ctx context.Context) { p.stores.settle(ctx, p.File().Policy) }
 
 // Now returns the active policy.
 func (p *Policy) Now() *Snapshot { return p.current.Load() }

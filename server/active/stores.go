@@ -1,6 +1,7 @@
 package active
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -27,6 +28,9 @@ type storeSet struct {
 	grace time.Duration // how long a store stays open after the last policy with it was replaced
 	id    string        // of this node, whatever becomes of its stores
 
+	later    bool          // next does not wait for stores that are new
+	settling time.Duration // how long next or settle wait for them
+
 	mu      sync.Mutex
 	open    map[string]*store
 	leaving map[*store]*time.Timer
@@ -34,13 +38,14 @@ type storeSet struct {
 
 // store is an open store, as its policy has it.
 type store struct {
-	def    policy.Store
-	tags   map[string]string             // by the names of limits
-	byName map[string]failover.OnFailure // of the limits that decide otherwise
-	store  product.Store
-	lease  *lease.Store // nil without leases
-	fail   *failover.Store
-	calls  atomic.Pointer[[][]weir.Limit] // of the latest policy: what the store is prepared for
+	def     policy.Store
+	tags    map[string]string             // by the names of limits
+	byName  map[string]failover.OnFailure // of the limits that decide otherwise
+	store   product.Store
+	lease   *lease.Store // nil without leases
+	fail    *failover.Store
+	settled atomic.Bool                    // settle has waited for it
+	calls   atomic.Pointer[[][]weir.Limit] // of the latest policy: what the store is prepared for
 
 	life  context.Context // until close
 	end   context.CancelFunc
@@ -69,8 +74,8 @@ type (
 // The rules of listen.rls divide by the nodes of the stores that they are given, by this method.
 var _ interface{ Nodes() int } = roomStore{}
 
-func newStores(log *slog.Logger, grace time.Duration) *storeSet {
-	return &storeSet{log: log, grace: grace, id: rand.Text(), open: map[string]*store{}, leaving: map[*store]*time.Timer{}}
+func newStores(o Options) *storeSet {
+	return &storeSet{log: o.Log, grace: o.Grace, later: o.ConnectLater, settling: cmp.Or(o.settling, settling), id: rand.Text(), open: map[string]*store{}, leaving: map[*store]*time.Timer{}}
 }
 
 // settling is how long the start, or a reload, waits for a store that is new to be connected, so
@@ -103,9 +108,42 @@ func (s *storeSet) next(ctx context.Context, p policy.Policy) (map[string]*store
 		next[def.Name] = opened
 		fresh = append(fresh, opened)
 	}
+	if s.later {
+		s.connectLater(fresh, p)
+		return next, nil
+	}
 	s.await(ctx, fresh)
 	s.warm(ctx, p, next)
 	return next, nil
+}
+
+// connectLater connects stores that are new, and prepares them, while nobody waits for it.
+func (s *storeSet) connectLater(fresh []*store, p policy.Policy) {
+	for _, o := range fresh {
+		calls := p.Calls(o.def.Name)
+		o.calls.Store(&calls)
+		since := time.Now()
+		o.tasks.Go(func() { s.awaitLate(o, since) })
+	}
+}
+
+// settle waits a little until stores are connected that were to connect later, tells which are not, and
+// prepares those that are.
+func (s *storeSet) settle(ctx context.Context, p policy.Policy) {
+	s.mu.Lock()
+	open := maps.Clone(s.open)
+	s.mu.Unlock()
+	awaited, cancel := context.WithTimeout(ctx, s.settling)
+	defer cancel()
+	for _, name := range slices.Sorted(maps.Keys(open)) {
+		if o := open[name]; !o.settled.Swap(true) {
+			if err := o.store.Ready(awaited); err != nil {
+				s.tellUnreached(o, err)
+			}
+		}
+	}
+	p.Stores = slices.DeleteFunc(slices.Clone(p.Stores), func(def policy.Store) bool { return open[def.Name] == nil }) // another policy may be active by now
+	s.warm(ctx, p, open)
 }
 
 // failures are the limits of a store that name an on_failure of their own, by the names of their
@@ -181,18 +219,22 @@ func (s *storeSet) tellStep(def policy.Store) func(behind time.Duration) {
 
 // await waits a little for stores to be connected, and tells which are not.
 func (s *storeSet) await(ctx context.Context, fresh []*store) {
-	ctx, cancel := context.WithTimeout(ctx, settling)
+	ctx, cancel := context.WithTimeout(ctx, s.settling)
 	defer cancel()
 	for _, o := range fresh {
 		if err := o.store.Ready(ctx); err != nil {
-			s.log.Warn("store cannot be reached: its limits use their fallback until it is connected", "store", o.def.Name,
-				"on_failure", onFailure(o.def.OnFailure).String(), "error", err)
+			s.tellUnreached(o, err)
 			since := time.Now()
 			o.tasks.Go(func() { s.awaitLate(o, since) })
 			continue
 		}
 		s.log.Info("store connected", "store", o.def.Name)
 	}
+}
+
+func (s *storeSet) tellUnreached(o *store, err error) {
+	s.log.Warn("store cannot be reached: its limits use their fallback until it is connected", "store", o.def.Name,
+		"on_failure", onFailure(o.def.OnFailure).String(), "error", err)
 }
 
 // awaitLate waits, until the store is closed, for one that could not be reached when it was opened, and

@@ -64,7 +64,7 @@ func TestLateStoresAreWarmed(t *testing.T) {
 	}
 	first, second, third := weir.FixedWindow{Limit: 1, Window: time.Second}, weir.FixedWindow{Limit: 2, Window: time.Second}, weir.SlidingLog{Limit: 3, Window: time.Second}
 	late := &lateStore{ready: make(chan struct{}), warmed: make(chan [][]weir.Limit, 10)}
-	set := newStores(slog.New(slog.DiscardHandler), 0)
+	set := newStores(Options{Log: slog.New(slog.DiscardHandler)})
 	o := &store{def: policy.Store{Name: "s"}, store: late}
 	o.life, o.end = context.WithCancel(t.Context())
 	var err error
