@@ -54,6 +54,16 @@ type Item struct {
 	Revision uint64
 }
 
+// An Updater is a driver that can keep others from writing a key between a read and a write of it, as a
+// database in this process can. Where another node was faster, the decision is then made anew within the
+// write: no write is repeated.
+type Updater interface {
+	// Update reads a key and writes the value that next returns for it, if next says so. Nobody else writes the
+	// key in between. It returns the new revision. next is called at most once, does not wait, and does not
+	// run any more when Update has returned. After an error, the value may have been written or not.
+	Update(ctx context.Context, key string, next func(Item) (value []byte, ttl time.Duration, write bool)) (revision uint64, err error)
+}
+
 // A Clocked is a driver of a store that tells the time. The node's clock is corrected by it.
 type Clocked interface {
 	Now(ctx context.Context) (time.Time, error)

@@ -96,3 +96,34 @@ func TestCallerLeavesLostReply(t *testing.T) {
 		}
 	})
 }
+
+// unwritable is a KV that can be read, and whose writes fail as with a full disk.
+type unwritable struct{ *Memory }
+
+var errFull = errors.New("the disk is full")
+
+func (unwritable) CompareAndSwap(ctx context.Context, _ string, _ uint64, _ []byte, _ time.Duration) (uint64, bool, error) {
+	if <-time.After(time.Millisecond); ctx.Err() != nil {
+		return 0, false, ctx.Err()
+	}
+	return 0, false, errFull
+}
+
+// TestFullDisk: a store that can be read and not written says why, also to callers whose deadlines end while a
+// key has just been read. They used to learn of their deadlines only.
+func TestFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for i := range 40 {
+			s := open(t, unwritable{new(Memory)}, Options{Timeout: 50*time.Millisecond + time.Duration(i)*127*time.Microsecond})
+			batch := []weir.Charge{{Name: "limit", Key: "k", Limit: perHour(1), Cost: 1}}
+			if err := s.Do(t.Context(), batch, make([]weir.Decision, 1)); !errors.Is(err, errFull) {
+				t.Fatalf("%v", err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond+time.Duration(i)*127*time.Microsecond)
+			if err := s.Do(ctx, batch, make([]weir.Decision, 1)); !errors.Is(err, errFull) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("%v", err)
+			}
+			cancel()
+		}
+	})
+}

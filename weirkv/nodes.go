@@ -20,7 +20,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	if err == nil {
 		_, _, err = s.kv.CompareAndSwap(ctx, key, item.Revision, []byte{1}, time.Minute) // of two at once, one is enough
 	}
-	s.heard(err)
+	s.heard(err, true)
 	if err != nil {
 		return fmt.Errorf("weirkv: %w", err)
 	}

@@ -82,7 +82,7 @@ func (r *round) lookUp(ctx context.Context, ids []uint64) error {
 		until[i] = movedUntil(item)
 		return err
 	})
-	if r.s.heard(err); err != nil {
+	if r.s.heard(err, false); err != nil {
 		return err
 	}
 	if r.moved == nil {

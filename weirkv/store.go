@@ -32,8 +32,8 @@ type Store struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	responds atomic.Bool           // the latest call of the KV succeeded
-	failure  atomic.Pointer[error] // why it failed
+	responds atomic.Bool             // the latest call of the KV succeeded
+	failure  atomic.Pointer[failure] // the latest error that has not been followed by a success
 
 	steps   atomic.Uint64
 	stepped atomic.Int64 // Unix nanoseconds
@@ -138,14 +138,21 @@ func (s *Store) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision
 	return err
 }
 
-// heard notes the outcome of a call of the KV. That a context ended says less than an earlier error does.
-func (s *Store) heard(err error) {
+// A failure is an error of the KV.
+type failure struct {
+	err   error
+	write bool // of a write
+}
+
+// heard notes the outcome of a call of the KV. That a context ended says less than an earlier error does, and a
+// read that succeeds says nothing of writes: a store with a full disk can be read.
+func (s *Store) heard(err error, write bool) {
 	s.responds.Store(err == nil)
-	switch {
-	case err == nil:
+	switch before := s.failure.Load(); {
+	case err == nil && (write || before == nil || !before.write):
 		s.failure.Store(nil)
-	case s.failure.Load() == nil || !saysEnded(err):
-		s.failure.Store(&err)
+	case err != nil && (before == nil || !saysEnded(err)):
+		s.failure.Store(&failure{err, write})
 	}
 }
 
@@ -155,8 +162,8 @@ func saysEnded(err error) bool { return err == context.DeadlineExceeded || err =
 // because is the error of a caller whose context has ended, with the reason: the KV is called again and again,
 // and may fail each time.
 func (s *Store) because(ended error) error {
-	if why := s.failure.Load(); why != nil && !saysEnded(*why) {
-		return fmt.Errorf("weirkv: %w; the latest error of the store: %w", ended, *why)
+	if why := s.failure.Load(); why != nil && !saysEnded(why.err) {
+		return fmt.Errorf("weirkv: %w; the latest error of the store: %w", ended, why.err)
 	}
 	return ended
 }

@@ -74,7 +74,9 @@ func (s *Store) carryOut(key string, batch []*request) {
 			conflicts++
 		case err != nil:
 			failures++
-			last = err
+			if last == nil || !saysEnded(err) {
+				last = err
+			}
 		}
 		if err != nil || conflict && conflicts > 1 {
 			r.pause(ctx)
@@ -136,7 +138,7 @@ func jitter(most time.Duration) time.Duration { return rand.N(most) + 1 }
 func (r *round) attempt(ctx context.Context) (done, conflict bool, err error) {
 	if !r.have {
 		r.item, err = r.s.kv.Get(ctx, r.key)
-		if r.s.heard(err); err != nil {
+		if r.s.heard(err, false); err != nil {
 			return false, false, err
 		}
 		r.have, r.fresh, r.moved = true, true, nil
@@ -165,9 +167,12 @@ func (r *round) attempt(ctx context.Context) (done, conflict bool, err error) {
 	if err := r.move(ctx, t); err != nil {
 		return false, false, err
 	}
+	if u, ok := r.s.kv.(Updater); ok {
+		return r.update(ctx, u, t)
+	}
 	r.s.swaps.Add(1)
 	next, swapped, err := r.s.kv.CompareAndSwap(ctx, r.key, r.item.Revision, t.value, t.ttl)
-	r.s.heard(err)
+	r.s.heard(err, true)
 	switch {
 	case err != nil:
 		r.unknown = append(r.unknown, t)
