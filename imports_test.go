@@ -16,7 +16,7 @@ import (
 
 const module = "github.com/weirflow/weir"
 
-// forTests are the internal packages that only tests import, and proof/servers, which only tests import.
+// forTests are the internal packages that only tests import, and proof/servers and proof/load, which only tests import.
 var forTests = []string{"internal/raced", "internal/rawserver", "internal/seeds"}
 
 // floors is the architecture: each package of this repository with those that it may import. An
@@ -73,6 +73,7 @@ var floors = map[string][]string{
 	"weiretcd":             {"weirkv"},
 	"weirnats":             {"weirkv"},
 	"weircluster":          {"weirkv", "weirnats", "internal/pause"},
+	"weirsqlite":           {".", "weirkv", "internal/pause"}, // tests use the root
 	"weirrueidis":          {".", "weirredis", "internal/pause", "internal/regular"},
 	"weirgoredis":          {".", "weirredis"},
 	"weirsql":              {".", "internal/..."},
@@ -93,7 +94,7 @@ var floors = map[string][]string{
 	"server/memory":        {".", "internal/rules"},
 	"server/httpapi":       {".", "policy", "failover", "lease", "weirhttp", "weirclient", "internal/...", "server/active", "server/credential", "server/endpoint", "server/face", "server/guard", "server/outstanding", "server/hook", "server/memory", "server/policyfile"}, // tests use lease and weirclient
 	"server/stores":        {".", "policy", "internal/nearest", "server/stores/..."},
-	"server/stores/...":    {".", "keyed", "policy", "internal/...", "server/room", "server/stores/product", "weirredis", "weirrueidis", "weirkv", "weirmemcached", "weiretcd", "weirnats", "weirsql", "weirpgx"}, // a product: see tables
+	"server/stores/...":    {".", "keyed", "policy", "internal/...", "server/room", "server/stores/product", "weirredis", "weirrueidis", "weirkv", "weirmemcached", "weiretcd", "weirnats", "weirsqlite", "weirsql", "weirpgx"}, // a product: see tables
 	"server/admin":         {".", "policy", "failover", "lease", "internal/...", "server/active", "server/face", "server/guard", "server/policyfile", "server/policymetrics"},
 	"server/policymetrics": {".", "policy", "lease", "server/active"},
 	"server/gateway":       {".", "policy", "keyed", "weirhttp", "internal/...", "server/active", "server/face", "server/plain", "server/policyfile", "server/listen", "server/accesslog", "server/room", "server/upstream", "sim"}, // tests use sim: it reads the access log
@@ -122,6 +123,7 @@ var floors = map[string][]string{
 	"proof/redis":          {"..."},
 	"proof/kv":             {"..."},
 	"proof/cluster":        {"..."},
+	"proof/load":           {"..."},
 	"proof/fleet":          {"..."},
 	"proof/transport":      {"..."},
 	"proof/servers":        nil, // it starts programs, and links none of them
@@ -270,7 +272,7 @@ func checkImport(pkg, imp string, allowed []string, test bool) string {
 	switch {
 	case own && rel == pkg && test:
 		return "" // a test beside the package it tests
-	case own && (rel == "weirtest" || slices.Contains(forTests, rel)) && (test || pkg == "proof/servers"):
+	case own && (rel == "weirtest" || slices.Contains(forTests, rel)) && (test || pkg == "proof/servers" || pkg == "proof/load"):
 		return ""
 	case slices.Contains(forTests, rel):
 		return "only tests may import it"
@@ -278,7 +280,7 @@ func checkImport(pkg, imp string, allowed []string, test bool) string {
 		return "the floors do not allow it"
 	case !own && strings.Contains(strings.Split(imp, "/")[0], ".") && inRoot(pkg):
 		return "the root module depends on the standard library alone"
-	case (imp == "testing" || strings.HasPrefix(imp, "testing/")) && !test && !slices.Contains([]string{"weirtest", "bench", "proof/servers"}, pkg):
+	case (imp == "testing" || strings.HasPrefix(imp, "testing/")) && !test && !slices.Contains([]string{"weirtest", "bench", "proof/servers", "proof/load"}, pkg):
 		return "a program would carry the testing package with it"
 	}
 	return ""
@@ -292,7 +294,7 @@ func covers(allowed, rel string) bool {
 // inRoot reports whether a package is of the root module.
 func inRoot(pkg string) bool {
 	top, _, _ := strings.Cut(pkg, "/")
-	return pkg != "examples/routers" && !slices.Contains([]string{"server", "cmd", "bench", "proof", "weirrueidis", "weirgoredis", "weirgrpc", "weirjwt", "weircaddy", "weirmemcached", "weiretcd", "weirnats", "weircluster", "weirpgx", "weirotel"}, top)
+	return pkg != "examples/routers" && !slices.Contains([]string{"server", "cmd", "bench", "proof", "weirrueidis", "weirgoredis", "weirgrpc", "weirjwt", "weircaddy", "weirmemcached", "weiretcd", "weirnats", "weircluster", "weirpgx", "weirsqlite", "weirotel"}, top)
 }
 
 // What internal/rules may use of the standard library: nothing that reads a clock, takes a lock,

@@ -90,6 +90,7 @@ replace (
 	github.com/weirflow/weir/weiretcd => ../weiretcd
 	github.com/weirflow/weir/weirmemcached => ../weirmemcached
 	github.com/weirflow/weir/weirnats => ../weirnats
+	github.com/weirflow/weir/weirsqlite => ../weirsqlite
 )
 
 replace github.com/weirflow/weir/weirpgx => ../weirpgx

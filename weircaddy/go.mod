@@ -19,7 +19,9 @@ require (
 	github.com/nats-io/nats.go v1.55.0 // indirect
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
+	github.com/ncruces/go-strftime v1.1.0 // indirect
 	github.com/redis/rueidis v1.0.79 // indirect
+	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3 // indirect
 	github.com/weirflow/weir/weiretcd v0.0.0-00010101000000-000000000000 // indirect
 	github.com/weirflow/weir/weirjwt v0.0.0-00010101000000-000000000000 // indirect
@@ -27,9 +29,14 @@ require (
 	github.com/weirflow/weir/weirnats v0.0.0-00010101000000-000000000000 // indirect
 	github.com/weirflow/weir/weirpgx v0.0.0-00010101000000-000000000000 // indirect
 	github.com/weirflow/weir/weirrueidis v0.0.0 // indirect
+	github.com/weirflow/weir/weirsqlite v0.0.0-00010101000000-000000000000 // indirect
 	go.etcd.io/etcd/api/v3 v3.7.3 // indirect
 	go.etcd.io/etcd/client/pkg/v3 v3.7.3 // indirect
 	go.etcd.io/etcd/client/v3 v3.7.3 // indirect
+	modernc.org/libc v1.80.1 // indirect
+	modernc.org/mathutil v1.7.1 // indirect
+	modernc.org/memory v1.12.1 // indirect
+	modernc.org/sqlite v1.62.0 // indirect
 )
 
 require (
@@ -204,6 +211,7 @@ replace (
 	github.com/weirflow/weir/weiretcd => ../weiretcd
 	github.com/weirflow/weir/weirmemcached => ../weirmemcached
 	github.com/weirflow/weir/weirnats => ../weirnats
+	github.com/weirflow/weir/weirsqlite => ../weirsqlite
 )
 
 replace github.com/weirflow/weir/weirpgx => ../weirpgx

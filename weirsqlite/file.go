@@ -175,6 +175,7 @@ func (s *session) prepareAll(ctx context.Context) (err error) {
 		{&s.put, "INSERT INTO states VALUES (?1, ?2, ?3, ?4) ON CONFLICT (key) DO UPDATE SET revision = ?2, value = ?3, expires = ?4"},
 		{&s.begin, "BEGIN IMMEDIATE"},
 		{&s.commit, "COMMIT"},
+		{&s.truncate, "PRAGMA wal_checkpoint(TRUNCATE)"},
 		{&s.look, "SELECT coalesce(max(key), ''), count(*), coalesce(sum(expires <= ?2), 0) FROM (SELECT key, expires FROM states WHERE key > ?1 ORDER BY key LIMIT ?3)"},
 		{&s.expire, "DELETE FROM states WHERE key > ?1 AND key <= ?2 AND expires <= ?3"},
 	} {

@@ -158,7 +158,8 @@ func (l *lane) run(ctx context.Context, step func(s *session, ctx context.Contex
 		}
 		var err error
 		if s != nil && s.moved() {
-			s = s.close()
+			s.close()
+			s = nil
 		}
 		if s == nil {
 			s, err = openSession(ctx, l.config)
@@ -167,7 +168,8 @@ func (l *lane) run(ctx context.Context, step func(s *session, ctx context.Contex
 			err = step(s, ctx, l, batch)
 		}
 		if err != nil {
-			s = s.close() // nothing of a transaction that has failed remains
+			s.close() // nothing of a transaction that has failed remains
+			s = nil
 		}
 		finish(batch, err)
 	}

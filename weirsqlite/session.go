@@ -12,6 +12,7 @@ import (
 
 	"modernc.org/sqlite"
 
+	"github.com/weirflow/weir/internal/pause"
 	"github.com/weirflow/weir/weirkv"
 )
 
@@ -26,6 +27,8 @@ type session struct {
 	get, put      *sql.Stmt
 	begin, commit *sql.Stmt
 	look, expire  *sql.Stmt
+	truncate      *sql.Stmt
+	looked        time.Time // when the size of the log was looked at
 }
 
 // moved reports whether the path leads to another file than the one that was opened, or to none: processes
@@ -35,13 +38,12 @@ func (s *session) moved() bool {
 	return err != nil || !os.SameFile(now, s.file)
 }
 
-// close closes the session, and with it its transaction. It returns nil, which is a session that is closed.
-func (s *session) close() *session {
+// close closes the session, if there is one, and with it its transaction.
+func (s *session) close() {
 	if s != nil {
 		_ = s.conn.Close() // what has failed to be closed is closed nevertheless
 		_ = s.db.Close()
 	}
-	return nil
 }
 
 // read reads the keys of operations.
@@ -68,7 +70,32 @@ func (s *session) write(ctx context.Context, l *lane, batch []*operation) error 
 			return err
 		}
 	}
-	return s.run(s.commit)
+	if err := s.run(s.commit); err != nil {
+		return err
+	}
+	s.boundLog()
+	return nil
+}
+
+// The log of the file is emptied when it is this long. SQLite writes it back into the file after 4 MB, but begins
+// it anew only if nobody has written meanwhile, which several busy processes always have.
+const (
+	longestLog = 16 << 20
+	logEvery   = 50 * time.Millisecond
+)
+
+// boundLog empties a log that is too long. If another process writes at that moment, it does so the next time.
+func (s *session) boundLog() {
+	now := time.Now()
+	if now.Sub(s.looked) < logEvery {
+		return
+	}
+	s.looked = now
+	if info, err := os.Stat(s.path + "-wal"); err != nil || info.Size() < longestLog {
+		return
+	}
+	var busy, length, moved int
+	_ = s.truncate.QueryRow().Scan(&busy, &length, &moved) // what is wrong with the file is the error of the next call
 }
 
 // update carries out one operation within a transaction.
@@ -130,7 +157,7 @@ const (
 // whileBusy does something, again and again while another process has the lock and there are callers who wait.
 func (s *session) whileBusy(ctx context.Context, l *lane, batch []*operation, do func() error) error {
 	defer l.locked.Store(false)
-	for pause := shortestPause; ; pause = min(2*pause, longestPause) {
+	for most := shortestPause; ; most = min(2*most, longestPause) {
 		err := do()
 		if err == nil || !errors.Is(err, errBusy) {
 			return err
@@ -143,7 +170,7 @@ func (s *session) whileBusy(ctx context.Context, l *lane, batch []*operation, do
 		if !wanted || ctx.Err() != nil {
 			return err
 		}
-		time.Sleep(rand.N(pause) + 1)
+		_ = pause.For(ctx, rand.N(most)+1) // the loop looks at the context
 	}
 }
 

@@ -1,2 +1,2 @@
-// Package kv holds the tests of weirkv over real servers: memcached, etcd and NATS JetStream. See its tests.
+// Package kv holds the tests of weirkv over real servers: memcached, etcd, NATS JetStream and SQLite. See its tests.
 package kv

@@ -1,13 +1,13 @@
 package kv
 
 import (
-	"os"
 	"testing"
 
+	"github.com/weirflow/weir/proof/load"
 	"github.com/weirflow/weir/proof/servers"
 )
 
 // binary is the weir command.
 var binary string
 
-func TestMain(m *testing.M) { os.Exit(servers.Main(m, &binary)) }
+func TestMain(m *testing.M) { load.Main(func() int { return servers.Main(m, &binary) }) }

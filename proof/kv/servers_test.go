@@ -13,6 +13,7 @@ import (
 	"github.com/weirflow/weir/weirkv"
 	"github.com/weirflow/weir/weirmemcached"
 	"github.com/weirflow/weir/weirnats"
+	"github.com/weirflow/weir/weirsqlite"
 )
 
 // a product is a server, and how stores in it are opened.
@@ -51,7 +52,7 @@ func prefix() string { return fmt.Sprintf("t%d/", prefixes.Add(1)) }
 
 // each runs a test over each product, with a server of its own.
 func each(t *testing.T, test func(t *testing.T, p *product)) {
-	for name, start := range map[string]func(t *testing.T) *product{"memcached": memcached, "etcd": etcd, "nats": nats} {
+	for name, start := range map[string]func(t *testing.T) *product{"memcached": memcached, "etcd": etcd, "nats": nats, "sqlite": sqlite} {
 		t.Run(name, func(t *testing.T) { test(t, start(t)) })
 	}
 }
@@ -96,6 +97,19 @@ func openMemcached(url string, o weirkv.Options) (*weirkv.Store, func() error, e
 
 func openEtcd(url string, o weirkv.Options) (*weirkv.Store, func() error, error) {
 	s, err := weiretcd.Open(url, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	return s.Store, s.Close, nil
+}
+
+// sqlite is a file, which has no server that could be killed: see TestKilledProcesses.
+func sqlite(t *testing.T) *product {
+	return &product{"sqlite", "sqlite:" + t.TempDir() + "/limits.db", openSQLite, func(*testing.T) {}, true}
+}
+
+func openSQLite(url string, o weirkv.Options) (*weirkv.Store, func() error, error) {
+	s, err := weirsqlite.Open(url, o)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/weirflow/weir/server/stores/postgres"
 	"github.com/weirflow/weir/server/stores/product"
 	"github.com/weirflow/weir/server/stores/redis"
+	"github.com/weirflow/weir/server/stores/sqlite"
 )
 
 // table has all products. No two have a scheme in common.
@@ -26,6 +27,7 @@ func table() []product.Product {
 		etcd.Product(),
 		nats.Product(),
 		postgres.Product(),
+		sqlite.Product(),
 	}
 }
 
@@ -34,6 +36,9 @@ func table() []product.Product {
 func find(url string) (p product.Product, problem *product.Problem) {
 	products := table()
 	scheme, _, found := strings.Cut(url, "://")
+	if !found {
+		scheme, _, found = strings.Cut(url, ":/") // of a file
+	}
 	if !found {
 		return p, &product.Problem{Field: "url", Message: "the URL has no scheme", Fix: "write it like " + products[0].Example}
 	}

@@ -28,6 +28,7 @@ func TestUnknown(t *testing.T) {
 	for url, want := range map[string]string{
 		"redi://u:s3cret@h":  `did you mean "redis"?`,
 		"mongo://u:s3cret@h": "write one of redis",
+		"sqlit:/s3cret":      `did you mean "sqlite"?`,
 		"s3cret":             "write it like redis://",
 		"":                   "the URL has no scheme",
 	} {
