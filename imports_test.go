@@ -73,6 +73,7 @@ var floors = map[string][]string{
 	"weiretcd":             {"weirkv"},
 	"weirnats":             {"weirkv"},
 	"weircluster":          {"weirkv", "weirnats", "internal/pause"},
+	"weirmysql":            {"weirkv", "internal/regular"},
 	"weirsqlite":           {".", "weirkv", "internal/pause"}, // tests use the root
 	"weirrueidis":          {".", "weirredis", "internal/pause", "internal/regular"},
 	"weirgoredis":          {".", "weirredis"},
@@ -94,7 +95,7 @@ var floors = map[string][]string{
 	"server/memory":        {".", "internal/rules"},
 	"server/httpapi":       {".", "policy", "failover", "lease", "weirhttp", "weirclient", "internal/...", "server/active", "server/credential", "server/endpoint", "server/face", "server/guard", "server/outstanding", "server/hook", "server/memory", "server/policyfile"}, // tests use lease and weirclient
 	"server/stores":        {".", "policy", "internal/nearest", "server/stores/..."},
-	"server/stores/...":    {".", "keyed", "policy", "internal/...", "server/room", "server/stores/product", "weirredis", "weirrueidis", "weirkv", "weirmemcached", "weiretcd", "weirnats", "weirsqlite", "weirsql", "weirpgx"}, // a product: see tables
+	"server/stores/...":    {".", "keyed", "policy", "internal/...", "server/room", "server/stores/product", "weirredis", "weirrueidis", "weirkv", "weirmemcached", "weiretcd", "weirnats", "weirmysql", "weirsqlite", "weirsql", "weirpgx"}, // a product: see tables
 	"server/admin":         {".", "policy", "failover", "lease", "internal/...", "server/active", "server/face", "server/guard", "server/policyfile", "server/policymetrics"},
 	"server/policymetrics": {".", "policy", "lease", "server/active"},
 	"server/gateway":       {".", "policy", "keyed", "weirhttp", "internal/...", "server/active", "server/face", "server/plain", "server/policyfile", "server/listen", "server/accesslog", "server/room", "server/upstream", "sim"}, // tests use sim: it reads the access log
@@ -112,7 +113,7 @@ var floors = map[string][]string{
 	"server/plain":         {"internal/..."},
 	"server/probe":         {".", "policy"},
 	"server/upstream":      {".", "policy", "server/descriptors", "server/plain"},
-	"cmd/weir":             {".", "policy", "sim", "weirtest", "weirredis", "weirrueidis", "weirsql", "internal/...", "server", "server/envoy", "server/handover", "server/nginx", "server/policyfile", "server/probe"},
+	"cmd/weir":             {".", "policy", "sim", "weirtest", "weirredis", "weirrueidis", "weirmysql", "weirsql", "internal/...", "server", "server/envoy", "server/handover", "server/nginx", "server/policyfile", "server/probe"},
 	"bench":                {"..."},
 	"bench/jsonfloor":      nil,
 	"bench/rlsfloor":       nil,
@@ -294,7 +295,7 @@ func covers(allowed, rel string) bool {
 // inRoot reports whether a package is of the root module.
 func inRoot(pkg string) bool {
 	top, _, _ := strings.Cut(pkg, "/")
-	return pkg != "examples/routers" && !slices.Contains([]string{"server", "cmd", "bench", "proof", "weirrueidis", "weirgoredis", "weirgrpc", "weirjwt", "weircaddy", "weirmemcached", "weiretcd", "weirnats", "weircluster", "weirpgx", "weirsqlite", "weirotel"}, top)
+	return pkg != "examples/routers" && !slices.Contains([]string{"server", "cmd", "bench", "proof", "weirrueidis", "weirgoredis", "weirgrpc", "weirjwt", "weircaddy", "weirmemcached", "weiretcd", "weirnats", "weirmysql", "weircluster", "weirpgx", "weirsqlite", "weirotel"}, top)
 }
 
 // What internal/rules may use of the standard library: nothing that reads a clock, takes a lock,

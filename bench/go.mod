@@ -94,3 +94,5 @@ replace (
 )
 
 replace github.com/weirflow/weir/weirpgx => ../weirpgx
+
+replace github.com/weirflow/weir/weirmysql => ../weirmysql

@@ -7,6 +7,7 @@ require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/coder/websocket v1.8.15
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
+	github.com/go-sql-driver/mysql v1.10.1
 	github.com/hashicorp/go-retryablehttp v0.7.8
 	github.com/jackc/pgx/v5 v5.11.0
 	github.com/nats-io/nats-server/v2 v2.15.2
@@ -19,6 +20,7 @@ require (
 	github.com/weirflow/weir/weiretcd v0.0.0-00010101000000-000000000000
 	github.com/weirflow/weir/weirgoredis v0.0.0
 	github.com/weirflow/weir/weirmemcached v0.0.0-00010101000000-000000000000
+	github.com/weirflow/weir/weirmysql v0.0.0-00010101000000-000000000000
 	github.com/weirflow/weir/weirnats v0.0.0-00010101000000-000000000000
 	github.com/weirflow/weir/weirpgx v0.0.0
 	github.com/weirflow/weir/weirrueidis v0.0.0
@@ -54,6 +56,7 @@ require (
 )
 
 require (
+	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/envoyproxy/protoc-gen-validate v1.3.3 // indirect
@@ -115,3 +118,5 @@ replace github.com/weirflow/weir/weirjwt => ../weirjwt
 replace github.com/weirflow/weir/weirgrpc => ../weirgrpc
 
 replace github.com/weirflow/weir/weircluster => ../weircluster
+
+replace github.com/weirflow/weir/weirmysql => ../weirmysql

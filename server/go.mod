@@ -11,6 +11,7 @@ require (
 	github.com/weirflow/weir/weiretcd v0.0.0-00010101000000-000000000000
 	github.com/weirflow/weir/weirjwt v0.0.0-00010101000000-000000000000
 	github.com/weirflow/weir/weirmemcached v0.0.0-00010101000000-000000000000
+	github.com/weirflow/weir/weirmysql v0.0.0-00010101000000-000000000000
 	github.com/weirflow/weir/weirnats v0.0.0-00010101000000-000000000000
 	github.com/weirflow/weir/weirpgx v0.0.0-00010101000000-000000000000
 	github.com/weirflow/weir/weirrueidis v0.0.0
@@ -22,6 +23,7 @@ require (
 )
 
 require (
+	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/bradfitz/gomemcache v0.0.0-20260422231931-4d751bb6e37c // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
@@ -31,6 +33,7 @@ require (
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/envoyproxy/protoc-gen-validate v1.3.3 // indirect
 	github.com/go-jose/go-jose/v4 v4.1.8 // indirect
+	github.com/go-sql-driver/mysql v1.10.1 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.29.0 // indirect
@@ -82,3 +85,5 @@ replace (
 )
 
 replace github.com/weirflow/weir/weirpgx => ../weirpgx
+
+replace github.com/weirflow/weir/weirmysql => ../weirmysql

@@ -26,6 +26,7 @@ require (
 	github.com/weirflow/weir/weiretcd v0.0.0-00010101000000-000000000000 // indirect
 	github.com/weirflow/weir/weirjwt v0.0.0-00010101000000-000000000000 // indirect
 	github.com/weirflow/weir/weirmemcached v0.0.0-00010101000000-000000000000 // indirect
+	github.com/weirflow/weir/weirmysql v0.0.0-00010101000000-000000000000 // indirect
 	github.com/weirflow/weir/weirnats v0.0.0-00010101000000-000000000000 // indirect
 	github.com/weirflow/weir/weirpgx v0.0.0-00010101000000-000000000000 // indirect
 	github.com/weirflow/weir/weirrueidis v0.0.0 // indirect
@@ -215,3 +216,5 @@ replace (
 )
 
 replace github.com/weirflow/weir/weirpgx => ../weirpgx
+
+replace github.com/weirflow/weir/weirmysql => ../weirmysql

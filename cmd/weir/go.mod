@@ -6,11 +6,13 @@ require (
 	github.com/spf13/cobra v1.10.2
 	github.com/weirflow/weir v0.0.0
 	github.com/weirflow/weir/server v0.0.0
+	github.com/weirflow/weir/weirmysql v0.0.0-00010101000000-000000000000
 	github.com/weirflow/weir/weirrueidis v0.0.0
 	golang.org/x/term v0.47.0
 )
 
 require (
+	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/bradfitz/gomemcache v0.0.0-20260422231931-4d751bb6e37c // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
@@ -21,6 +23,7 @@ require (
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0 // indirect
 	github.com/envoyproxy/protoc-gen-validate v1.3.3 // indirect
 	github.com/go-jose/go-jose/v4 v4.1.8 // indirect
+	github.com/go-sql-driver/mysql v1.10.1 // indirect
 	github.com/goccy/go-yaml v1.19.2 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/google/uuid v1.6.0 // indirect
@@ -88,3 +91,5 @@ replace (
 )
 
 replace github.com/weirflow/weir/weirpgx => ../../weirpgx
+
+replace github.com/weirflow/weir/weirmysql => ../../weirmysql

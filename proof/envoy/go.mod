@@ -29,6 +29,7 @@ require (
 require (
 	cel.dev/expr v0.25.3 // indirect
 	cloud.google.com/go/compute/metadata v0.9.0 // indirect
+	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/DataDog/datadog-go/v5 v5.5.0 // indirect
 	github.com/Microsoft/go-winio v0.6.2 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
@@ -51,6 +52,7 @@ require (
 	github.com/go-logfmt/logfmt v0.6.0 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
+	github.com/go-sql-driver/mysql v1.10.1 // indirect
 	github.com/goccy/go-yaml v1.19.2 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/google/uuid v1.6.0 // indirect
@@ -92,6 +94,7 @@ require (
 	github.com/weirflow/weir/weiretcd v0.0.0-00010101000000-000000000000 // indirect
 	github.com/weirflow/weir/weirjwt v0.0.0-00010101000000-000000000000 // indirect
 	github.com/weirflow/weir/weirmemcached v0.0.0-00010101000000-000000000000 // indirect
+	github.com/weirflow/weir/weirmysql v0.0.0-00010101000000-000000000000 // indirect
 	github.com/weirflow/weir/weirnats v0.0.0-00010101000000-000000000000 // indirect
 	github.com/weirflow/weir/weirpgx v0.0.0 // indirect
 	github.com/weirflow/weir/weirrueidis v0.0.0 // indirect
@@ -134,3 +137,5 @@ replace (
 )
 
 replace github.com/weirflow/weir/weirpgx => ../../weirpgx
+
+replace github.com/weirflow/weir/weirmysql => ../../weirmysql

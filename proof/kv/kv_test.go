@@ -154,7 +154,7 @@ func TestRestart(t *testing.T) {
 // waiting, as the status of a gateway has it, say so.
 func TestUnreachable(t *testing.T) {
 	for url, open := range map[string]func(url string, o weirkv.Options) (*weirkv.Store, func() error, error){
-		"memcached://127.0.0.1:1": openMemcached, "etcd://127.0.0.1:1": openEtcd, "nats://127.0.0.1:1": openNATS,
+		"memcached://127.0.0.1:1": openMemcached, "etcd://127.0.0.1:1": openEtcd, "nats://127.0.0.1:1": openNATS, "mysql://weir@127.0.0.1:1/weir": openMySQL,
 	} {
 		s, end, err := open(url, weirkv.Options{Prefix: prefix()})
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/weirflow/weir/weiretcd"
 	"github.com/weirflow/weir/weirkv"
 	"github.com/weirflow/weir/weirmemcached"
+	"github.com/weirflow/weir/weirmysql"
 	"github.com/weirflow/weir/weirnats"
 	"github.com/weirflow/weir/weirsqlite"
 )
@@ -52,7 +53,7 @@ func prefix() string { return fmt.Sprintf("t%d/", prefixes.Add(1)) }
 
 // each runs a test over each product, with a server of its own.
 func each(t *testing.T, test func(t *testing.T, p *product)) {
-	for name, start := range map[string]func(t *testing.T) *product{"memcached": memcached, "etcd": etcd, "nats": nats, "sqlite": sqlite} {
+	for name, start := range map[string]func(t *testing.T) *product{"memcached": memcached, "etcd": etcd, "nats": nats, "mariadb": mariadb, "sqlite": sqlite} {
 		t.Run(name, func(t *testing.T) { test(t, start(t)) })
 	}
 }
@@ -87,6 +88,16 @@ func etcd(t *testing.T) *product {
 	}, true}
 }
 
+func mariadb(t *testing.T) *product {
+	s := servers.StartMariaDB(t, servers.MariaDBOptions{Persist: true})
+	return &product{"mariadb", s.URL(), openMySQL, func(t *testing.T) {
+		s.Kill()
+		if err := s.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}, true}
+}
+
 func openMemcached(url string, o weirkv.Options) (*weirkv.Store, func() error, error) {
 	s, err := weirmemcached.Open(url, o)
 	if err != nil {
@@ -97,6 +108,14 @@ func openMemcached(url string, o weirkv.Options) (*weirkv.Store, func() error, e
 
 func openEtcd(url string, o weirkv.Options) (*weirkv.Store, func() error, error) {
 	s, err := weiretcd.Open(url, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	return s.Store, s.Close, nil
+}
+
+func openMySQL(url string, o weirkv.Options) (*weirkv.Store, func() error, error) {
+	s, err := weirmysql.Open(url, o)
 	if err != nil {
 		return nil, nil, err
 	}

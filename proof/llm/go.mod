@@ -17,6 +17,7 @@ require (
 )
 
 require (
+	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/bahlo/generic-list-go v0.2.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/bradfitz/gomemcache v0.0.0-20260422231931-4d751bb6e37c // indirect
@@ -29,6 +30,7 @@ require (
 	github.com/go-jose/go-jose/v4 v4.1.8 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
+	github.com/go-sql-driver/mysql v1.10.1 // indirect
 	github.com/goccy/go-yaml v1.19.2 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/google/uuid v1.6.0 // indirect
@@ -61,6 +63,7 @@ require (
 	github.com/weirflow/weir/weiretcd v0.0.0-00010101000000-000000000000 // indirect
 	github.com/weirflow/weir/weirjwt v0.0.0-00010101000000-000000000000 // indirect
 	github.com/weirflow/weir/weirmemcached v0.0.0-00010101000000-000000000000 // indirect
+	github.com/weirflow/weir/weirmysql v0.0.0-00010101000000-000000000000 // indirect
 	github.com/weirflow/weir/weirnats v0.0.0-00010101000000-000000000000 // indirect
 	github.com/weirflow/weir/weirpgx v0.0.0-00010101000000-000000000000 // indirect
 	github.com/weirflow/weir/weirrueidis v0.0.0 // indirect
@@ -98,3 +101,5 @@ replace (
 )
 
 replace github.com/weirflow/weir/weirpgx => ../../weirpgx
+
+replace github.com/weirflow/weir/weirmysql => ../../weirmysql

@@ -12,6 +12,7 @@ import (
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/stores/etcd"
 	"github.com/weirflow/weir/server/stores/memcached"
+	"github.com/weirflow/weir/server/stores/mysql"
 	"github.com/weirflow/weir/server/stores/nats"
 	"github.com/weirflow/weir/server/stores/postgres"
 	"github.com/weirflow/weir/server/stores/product"
@@ -27,6 +28,7 @@ func table() []product.Product {
 		etcd.Product(),
 		nats.Product(),
 		postgres.Product(),
+		mysql.Product(),
 		sqlite.Product(),
 	}
 }

@@ -1,0 +1,235 @@
+// Package weirmysql keeps limits in MariaDB or MySQL, in one table, through the driver go-sql-driver/mysql.
+// See package weirkv for what such a store guarantees.
+//
+// The rules run here, between reading a row and writing it back with an UPDATE that names the revision that was
+// read. Stored functions would need a round trip less for a key that another node wrote last. But the language of
+// these servers has no arrays, so a state would be text that each function takes apart; and where a binary log is
+// kept, a user needs SUPER to make functions. Here it needs no more than rights on one table.
+//
+// Each statement is a transaction of its own and holds the lock of one row. The clock of the nodes is corrected by
+// the server's.
+package weirmysql
+
+import (
+	"context"
+	"database/sql"
+	_ "embed"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/weirflow/weir/weirkv"
+)
+
+// Script is the SQL that makes the table, for the client mariadb or mysql. It can be carried out again.
+//
+//go:embed table.sql
+var Script string
+
+// clock reads the server's clock: microseconds since 1970, in no time zone. UNIX_TIMESTAMP would go by that of the
+// session, and repeat an hour at the end of summer time.
+const clock = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+
+// The statements, which are prepared once. Preparing them shows, too, whether the user has the rights for them.
+const (
+	queryGet    = "SELECT state, revision FROM weir_states WHERE id = ?"
+	queryInsert = "INSERT INTO weir_states (id, revision, expires, state) VALUES (?, ?, " + clock + " + ?, ?)"
+	queryUpdate = "UPDATE weir_states SET revision = ?, expires = " + clock + " + ?, state = ? WHERE id = ? AND revision = ?"
+	queryLook   = "SELECT id, expires < " + clock + " FROM weir_states WHERE id > ? ORDER BY id LIMIT ?"
+	queryDelete = "DELETE FROM weir_states WHERE id = ? AND expires < " + clock
+)
+
+// KV is the driver for weirkv over a pool of connections. Their sessions must have autocommit, as they have by
+// default, and an isolation of READ COMMITTED or more.
+type KV struct {
+	db      *sql.DB
+	migrate bool // make the table if it is not there
+	idle    int  // connections that the pool keeps; 0 for a pool of the program's
+
+	mu       sync.Mutex
+	prepared map[string]*sql.Stmt // nil until all are
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+}
+
+// NewKV returns the driver over a pool. It removes expired rows in the background until it is closed. It does not
+// make the table: see Script.
+func NewKV(db *sql.DB) *KV {
+	k := newKV(db)
+	k.tasks.Go(k.sweep)
+	return k
+}
+
+func newKV(db *sql.DB) *KV {
+	k := &KV{db: db}
+	k.ctx, k.cancel = context.WithCancel(context.Background())
+	return k
+}
+
+// Get implements weirkv.KV. A row that has expired is returned until it is removed.
+func (k *KV) Get(ctx context.Context, key string) (item weirkv.Item, err error) {
+	s, err := k.statement(ctx, queryGet)
+	if err != nil {
+		return item, err
+	}
+	var revision int64
+	err = s.QueryRowContext(ctx, key).Scan(&item.Value, &revision)
+	if errors.Is(err, sql.ErrNoRows) {
+		return weirkv.Item{}, nil
+	}
+	item.Revision = uint64(revision)
+	return item, k.explain(err)
+}
+
+// CompareAndSwap implements weirkv.KV. Revisions are drawn at random: a row that was removed and made anew
+// has none that it had before.
+func (k *KV) CompareAndSwap(ctx context.Context, key string, revision uint64, value []byte, ttl time.Duration) (next uint64, swapped bool, err error) {
+	next = rand.Uint64N(1<<63-1) + 1
+	query, args := queryUpdate, []any{int64(next), ttl.Microseconds(), value, key, int64(revision)}
+	if revision == 0 {
+		query, args = queryInsert, []any{key, int64(next), ttl.Microseconds(), value}
+	}
+	s, err := k.statement(ctx, query)
+	if err != nil {
+		return 0, false, err
+	}
+	done, err := s.ExecContext(ctx, args...)
+	if err != nil {
+		switch codeOf(err) {
+		case codeDuplicate, codeDeadlock, codeLockWait: // nothing was written
+			return 0, false, nil
+		}
+		return 0, false, k.explain(err)
+	}
+	n, err := done.RowsAffected()
+	return next, n == 1, err
+}
+
+// Now implements weirkv.Clocked.
+func (k *KV) Now(ctx context.Context) (time.Time, error) {
+	var micros int64
+	err := k.db.QueryRowContext(ctx, "SELECT "+clock).Scan(&micros)
+	return time.UnixMicro(micros), k.explain(err)
+}
+
+// Close ends what the driver has started. The pool stays open.
+func (k *KV) Close() error {
+	k.cancel()
+	k.tasks.Wait()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var err error
+	for _, s := range k.prepared {
+		err = errors.Join(err, s.Close())
+	}
+	k.prepared = nil
+	return err
+}
+
+// statement returns a prepared statement. The first call prepares all of them, and makes the table if it has to.
+func (k *KV) statement(ctx context.Context, query string) (*sql.Stmt, error) {
+	k.mu.Lock()
+	s, closed := k.prepared[query], k.ctx.Err() != nil
+	k.mu.Unlock()
+	switch {
+	case s != nil:
+		return s, nil
+	case closed:
+		return nil, weirkv.ErrClosed
+	}
+	all, err := k.prepare(ctx)
+	if codeOf(err) == codeNoTable && k.migrate {
+		if _, err = k.db.ExecContext(ctx, Script); err == nil {
+			all, err = k.prepare(ctx)
+		}
+	}
+	if err != nil {
+		return nil, k.explain(err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.prepared != nil || k.ctx.Err() != nil { // by another call at the same time
+		for _, s := range all {
+			_ = s.Close() // nothing was carried out with it
+		}
+		if k.prepared == nil {
+			return nil, weirkv.ErrClosed
+		}
+		return k.prepared[query], nil
+	}
+	k.prepared = all
+	return all[query], nil
+}
+
+// prepare prepares all statements.
+func (k *KV) prepare(ctx context.Context) (map[string]*sql.Stmt, error) {
+	all := map[string]*sql.Stmt{}
+	for _, query := range []string{queryGet, queryInsert, queryUpdate, queryLook, queryDelete} {
+		s, err := k.db.PrepareContext(ctx, query)
+		if err != nil {
+			for _, s := range all {
+				_ = s.Close() // nothing was carried out with it
+			}
+			return nil, err
+		}
+		all[query] = s
+	}
+	return all, nil
+}
+
+// The errors of the servers that matter here; both products have the same numbers.
+const (
+	codeAccess     = 1044 // to the database
+	codePassword   = 1045
+	codeNoDatabase = 1049
+	codeDuplicate  = 1062 // key
+	codeDenied     = 1142 // a statement on the table
+	codeNoTable    = 1146
+	codeLockWait   = 1205
+	codeDeadlock   = 1213
+	codeReadOnly   = 1290 // the server runs with --read-only
+	codeReadOnlyTx = 1792
+	codeReadOnlyIn = 1836
+)
+
+// codeOf returns the number of an error of the server; 0 for any other error.
+func codeOf(err error) uint16 {
+	var of *mysql.MySQLError
+	if errors.As(err, &of) {
+		return of.Number
+	}
+	return 0
+}
+
+// explain adds to an error what an operator can do about it.
+func (k *KV) explain(err error) error {
+	const grant = "run `GRANT SELECT, INSERT, UPDATE, DELETE ON DATABASE.weir_states TO USER` as an administrator"
+	switch codeOf(err) {
+	case codeNoTable:
+		return fmt.Errorf("%w: run `weir store sql --dialect mysql | mariadb DATABASE`", err)
+	case codeDenied:
+		if strings.Contains(err.Error(), "CREATE command") {
+			return fmt.Errorf("%w: this user cannot make the table: run `weir store sql --dialect mysql | mariadb DATABASE`, and %s", err, strings.TrimPrefix(grant, "run "))
+		}
+		return fmt.Errorf("%w: %s", err, grant)
+	case codeAccess:
+		return fmt.Errorf("%w: %s", err, grant)
+	case codeNoDatabase:
+		return fmt.Errorf("%w: run `CREATE DATABASE` with that name", err)
+	case codeReadOnly, codeReadOnlyTx, codeReadOnlyIn:
+		// A server that became a replica keeps its connections. New ones may find the primary.
+		if k.idle > 0 {
+			k.db.SetMaxIdleConns(0)
+			k.db.SetMaxIdleConns(k.idle)
+		}
+		return fmt.Errorf("%w: it is a replica, or was made read-only: write the address of the primary", err)
+	}
+	return err
+}
