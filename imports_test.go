@@ -31,7 +31,7 @@ var floors = map[string][]string{
 	"adaptive":             {".", "internal/overload", "internal/raced", "internal/seeds"}, // tests use overload
 	"failover":             {".", "keyed", "internal/..."},
 	"lease":                {".", "keyed", "internal/..."},
-	"regions":              {".", "internal/..."},
+	"regions":              {".", "failover", "lease", "internal/..."}, // tests use failover and lease
 	"group":                {".", "keyed", "failover", "internal/..."}, // tests use failover: a store that is unavailable
 	"policy":               {".", "keyed", "internal/..."},
 	"weirhttp":             {".", "policy", "keyed", "failover", "group", "internal/..."},

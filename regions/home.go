@@ -296,7 +296,7 @@ func (s *Store) hear(x *exchange, now int64) *exchange {
 		}
 		h.index = len(claim.batch)
 		claim.shares = append(claim.shares, h)
-		s.claim(claim, h, min(divide(s.pool(), demand)[here], out[0].Remaining))
+		s.claim(claim, h, min(divide(s.pool(), s.guarantees(), demand)[here], out[0].Remaining))
 	}
 	if len(claim.batch) > 0 {
 		return claim

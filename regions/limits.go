@@ -78,23 +78,48 @@ func (s *Store) guaranteed() int64 {
 // pool returns the units that follow demand.
 func (s *Store) pool() int64 {
 	left := int64(whole)
-	for _, r := range s.opts.Regions {
-		left -= int64(r.Guaranteed) * whole / 100
+	for _, g := range s.guarantees() {
+		left -= g
 	}
 	return left
 }
 
-// divide divides the pool in proportion to demand. What is left after rounding down goes to the
-// largest remainders, so that regions that know the same demands find the same division.
-func divide(pool int64, demand []int64) []int64 {
-	parts, rest, sum := make([]int64, len(demand)), make([]int64, len(demand)), int64(0)
-	for _, d := range demand {
-		sum += d + 1 // without any demand, the parts are equal
+// guarantees returns the units that each region always has.
+func (s *Store) guarantees() []int64 {
+	all := make([]int64, len(s.opts.Regions))
+	for i, r := range s.opts.Regions {
+		all[i] = int64(r.Guaranteed) * whole / 100
+	}
+	return all
+}
+
+// divide divides the pool, so that what regions have together with their guaranteed units is in
+// proportion to demand. A region whose guaranteed units are more than that gets nothing. What is left
+// after rounding down goes to the largest remainders, so that regions that know the same demands find
+// the same division.
+func divide(pool int64, guaranteed, demand []int64) []int64 {
+	parts, rest := make([]int64, len(demand)), make([]int64, len(demand))
+	out := make([]bool, len(demand))
+	var all, sum int64
+	for again := true; again; {
+		again, all, sum = false, pool, 0
+		for i, d := range demand {
+			if !out[i] {
+				all, sum = all+guaranteed[i], sum+d+1 // without any demand, the regions are equal
+			}
+		}
+		for i, d := range demand {
+			if !out[i] && all*(d+1) < guaranteed[i]*sum {
+				out[i], again = true, true
+			}
+		}
 	}
 	left := pool
 	for i, d := range demand {
-		parts[i], rest[i] = (d+1)*pool/sum, (d+1)*pool%sum
-		left -= parts[i]
+		if rest[i] = -1; !out[i] {
+			parts[i], rest[i] = all*(d+1)/sum-guaranteed[i], all*(d+1)%sum
+			left -= parts[i]
+		}
 	}
 	for ; left > 0; left-- {
 		most := 0

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/seeds"
 	"github.com/weirflow/weir/weirtest"
 )
 
@@ -86,17 +87,46 @@ func TestLimits(t *testing.T) {
 
 func TestDivide(t *testing.T) {
 	for _, c := range []struct {
-		pool   int64
-		demand []int64
-		want   []int64
+		pool               int64
+		guaranteed, demand []int64
+		want               []int64
 	}{
-		{700, []int64{0, 0, 0}, []int64{234, 233, 233}},
-		{700, []int64{mostDemand * 1000, 0, 0}, []int64{700, 0, 0}},
-		{700, []int64{600, 100, 0}, []int64{598, 101, 1}},
-		{0, []int64{5, 5}, []int64{0, 0}},
+		{700, []int64{100, 100, 100}, []int64{0, 0, 0}, []int64{234, 233, 233}},
+		{700, []int64{100, 100, 100}, []int64{mostDemand * 1000, 0, 0}, []int64{700, 0, 0}},
+		{700, []int64{100, 100, 100}, []int64{600, 100, 0}, []int64{671, 29, 0}},
+		{700, []int64{100, 100, 100}, []int64{500, 300, 200}, []int64{400, 200, 100}},
+		{400, []int64{500, 50, 50}, []int64{600, 600, 600}, []int64{0, 200, 200}},
+		{0, []int64{500, 500}, []int64{5, 5}, []int64{0, 0}},
+		{1, []int64{500, 499}, []int64{5, 5}, []int64{0, 1}},
 	} {
-		if got := divide(c.pool, c.demand); !slices.Equal(got, c.want) {
+		if got := divide(c.pool, c.guaranteed, c.demand); !slices.Equal(got, c.want) {
 			t.Errorf("%d for %v: %v, and not %v", c.pool, c.demand, got, c.want)
+		}
+	}
+}
+
+// TestDivideRandomly: a division is the whole pool, nobody gets less than nothing, and who wants more
+// does not get less.
+func TestDivideRandomly(t *testing.T) {
+	random := seeds.Of(t.Name())
+	for range 10_000 {
+		n, left := 2+random.IntN(15), int64(whole)
+		var guaranteed, demand []int64
+		for range n {
+			g := min(left, 10*(1+random.Int64N(6)))
+			guaranteed, demand, left = append(guaranteed, g), append(demand, random.Int64N(1<<random.IntN(45))), left-g
+		}
+		sum, got := int64(0), divide(left, guaranteed, demand)
+		for i, part := range got {
+			sum += part
+			for j := range got {
+				if demand[i] > demand[j] && guaranteed[i]+part < guaranteed[j]+got[j]-1 && got[j] > 1 {
+					t.Fatalf("%v, %v: %v", guaranteed, demand, got)
+				}
+			}
+		}
+		if sum != left || slices.Min(got) < 0 {
+			t.Fatalf("%v, %v: %v", guaranteed, demand, got)
 		}
 	}
 }

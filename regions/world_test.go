@@ -34,8 +34,9 @@ type world struct {
 	delay   [][]time.Duration // between two regions, in one direction
 	cut     [][]bool          // two regions do not reach each other
 	took    []admission
-	exact   bool    // the stores are weirtest.Stores
-	extra   float64 // what the bound has in addition, for what was lost and for clocks that stepped
+	called  func(cost int64) // is told of each call
+	exact   bool             // the stores are weirtest.Stores
+	extra   float64          // what the bound has in addition, for what was lost and for clocks that stepped
 }
 
 // A place is a store with a clock that may step.
@@ -180,7 +181,9 @@ func (n *node) call(key string, cost int64) {
 		w.t.Fatal(err)
 	}
 	c.Limit = part
-	r.calls += cost
+	if r.calls += cost; w.called != nil {
+		w.called(cost)
+	}
 	late := time.Duration(w.random.Int64N(int64(2 * ms)))
 	if w.random.IntN(50) == 0 {
 		late = time.Duration(w.random.Int64N(int64(n.s.opts.Timeout)))
