@@ -84,6 +84,8 @@ type Limiter[K comparable] struct {
 	structure sync.Mutex // guards directory, shelves and segments
 	marking   sync.Mutex
 	marks     claim.Marks
+	moving    sync.RWMutex                  // taken before all other locks; held by Settle and Move
+	settled   func(key K, difference int64) // of Move; guarded by moving
 
 	changing sync.Mutex  // serialises SetLimit; taken before all other locks
 	waking   atomic.Bool // the janitor's timer is set

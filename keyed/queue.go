@@ -143,6 +143,9 @@ type Reservation[K comparable] struct {
 	place    *weir.Place // of a charge that may have waited; then r is not used
 }
 
+// exempted is the cost of a reservation that Settle never charges.
+const exempted = math.MaxInt64
+
 // Reserve charges cost units for the key ahead, as weir.Limiter.Reserve does.
 func (k *Limiter[K]) Reserve(key K, cost int64, maxDelay time.Duration) (r Reservation[K], ok bool) {
 	h, ok := k.hash(key)
@@ -168,7 +171,7 @@ func (g *grip[K]) reserve(cost int64, maxDelay time.Duration) (Reservation[K], b
 		r := Reservation[K]{decision: d, k: k, x: &entry[K]{h: g.h, gone: true}, key: g.key, mark: k.claimMark()}
 		if fixed {
 			// Settle never charges a key with a fixed decision, like an exempt one
-			r.cost = math.MaxInt64
+			r.cost = exempted
 		}
 		return r, true
 	}
@@ -236,27 +239,62 @@ func (r Reservation[K]) Settle(actual int64) {
 	if actual < 0 || !r.mark.Claim() {
 		return
 	}
+	if !r.k.opts.Keys {
+		r.settle(actual)
+		return
+	}
+	settled, difference := r.settleMoved(actual)
+	if settled != nil && difference != 0 {
+		settled(r.key, difference)
+	}
+}
+
+// settleMoved is settle for a limiter that may have been moved: it returns what to call then, and with what.
+func (r Reservation[K]) settleMoved(actual int64) (settled func(key K, difference int64), difference int64) {
+	r.k.moving.RLock()
+	defer r.k.moving.RUnlock()
+	settled = r.k.settled
+	before, after := r.settle(actual)
+	switch {
+	case r.place != nil || r.cost == exempted:
+	case actual > r.cost:
+		difference = actual - r.cost
+	case after > before: // not so if the window has ended
+		difference = before - after
+	}
+	return settled, difference
+}
+
+// settle is Settle for a mark that was claimed. It returns what was left before and after.
+func (r Reservation[K]) settle(actual int64) (before, after int64) {
 	g := r.k.grip(r.key, r.x.h)
 	defer g.release()
 	if r.place != nil && r.x.gone {
 		r.place.Leave() // after a Reset it may still wait
 	}
 	if !r.x.gone {
+		if r.k.opts.Keys {
+			before = g.peek(0).Remaining
+		}
 		if r.place != nil {
 			r.place.Settle(actual)
 		} else {
 			r.r.Settle(actual)
 		}
+		if r.k.opts.Keys {
+			after = g.peek(0).Remaining
+		}
 		g.extendBound() // the key may be idle sooner than expected
-		return
+		return before, after
 	}
 	if actual <= r.cost {
-		return // the key was evicted: there is nothing left to give back
+		return 0, 0 // the key was evicted: there is nothing left to give back
 	}
 	if x, ok := g.promoted(); ok { // without room, the key is not limited
 		late, _ := x.lim.Reserve(0, 0)
 		late.Settle(actual - r.cost)
 	}
+	return 0, 0
 }
 
 // Cancel gives back what was reserved, as weir.Reservation.Cancel does.

@@ -55,6 +55,21 @@ func (k *Limiter[K]) States() iter.Seq2[K, Saved] {
 	}
 }
 
+// Move is States for a table that goes on elsewhere, in another process: after it, no key of this limiter
+// may be charged any more. Reservations are settled where they were made, so settled is called for each
+// that is settled after Move has begun, with what that changes: how much more is charged, or below 0 how
+// much is given back. No reservation is settled while Move runs, and yield must settle none. It yields
+// nothing unless Options.Keys is set.
+//
+// A charge that waits in a queue (Join, Wait, or Charge.Wait) is not yielded before its turn, and settled is
+// not called for it.
+func (k *Limiter[K]) Move(settled func(key K, difference int64), yield func(K, Saved) bool) {
+	k.moving.Lock()
+	defer k.moving.Unlock()
+	k.settled = settled
+	k.States()(yield)
+}
+
 // saved returns a copy of the key's state.
 func (g *grip[K]) saved() Saved {
 	if x := g.entry(); x != nil && x.lim != nil {

@@ -99,6 +99,8 @@ func (e *Engine) Reserve(ctx context.Context, asks []Ask, within time.Duration) 
 	if len(asks) != 1 || within == 0 {
 		return e.ask(ctx, asks, true)
 	}
+	e, in := e.enter()
+	defer in.leave()
 	all, err := e.check(asks)
 	if err != nil {
 		return nil, err
@@ -118,6 +120,8 @@ func (e *Engine) Check(asks []Ask) error {
 }
 
 func (e *Engine) ask(ctx context.Context, asks []Ask, keep bool) (*Answer, error) {
+	e, in := e.enter()
+	defer in.leave()
 	all, err := e.check(asks)
 	if err != nil {
 		return nil, err

@@ -14,6 +14,8 @@ import (
 //
 // The error is an *AskError, or that of a context that ended before a store responded.
 func (e *Engine) ChargeDone(ctx context.Context, ask Ask) (*Answer, error) {
+	e, in := e.enter()
+	defer in.leave()
 	all, err := e.check([]Ask{ask})
 	if err != nil {
 		return nil, err

@@ -46,6 +46,8 @@ type Options struct {
 
 	// Parts makes the engine record which parts of keys requests have, for Missing.
 	Parts bool
+
+	moved bool // the quotas in memory are in the succession
 }
 
 // An Engine decides about requests. It is safe for concurrent use.
@@ -66,6 +68,9 @@ type Engine struct {
 	start     time.Time
 	sources   []planSource
 	keyHeader string // in canonical form; empty for the default
+
+	succession *succession
+	handsOver  bool // some limit is charged in a table that is passed on
 }
 
 // limit is a compiled limit with its states.
@@ -85,6 +90,7 @@ type limit struct {
 	enterWait bool          // requests may wait for a place
 	spare     int64         // how much less it admits than the zone's table does
 	store     weir.Store    // nil for a limit in memory
+	passes    bool          // another process can go on with it: see succession
 	onFailure string        // the fallback without the store: allow or deny
 	counts    *counts
 	wait      bool      // the limit is a queue: requests wait while it is busy
@@ -126,6 +132,7 @@ type route struct {
 	asks        []*limit // the limits that need the customer or the plan
 	readsClaims bool     // some key has a claim of a token
 	plans       bool     // some limit has plans
+	passes      bool     // some limit is passed on to another process: see succession
 
 	dry      []*limit             // shadow limits that charge a zone
 	dryGroup *keyed.Group[string] // the shadow limits in dry
@@ -167,6 +174,7 @@ func (e *Engine) Next(p Policy) (*Engine, error) {
 func (e *Engine) NextWith(p Policy, stores map[string]weir.Store, customers Customers) (*Engine, error) {
 	o := e.opts
 	o.Stores, o.Customers = stores, customers
+	o.moved = e.succession.gate.closed.Load()
 	return build(p, o, e)
 }
 
@@ -179,8 +187,9 @@ func build(p Policy, o Options, before *Engine) (*Engine, error) {
 	byName := map[string]*limit{}
 	var changes []func() error
 	if before != nil {
-		e.noRoute, e.shadows, e.overrides = before.noRoute, before.shadows, before.overrides
+		e.noRoute, e.shadows, e.overrides, e.succession = before.noRoute, before.shadows, before.overrides, before.succession
 	} else {
+		e.succession = newSuccession()
 		e.overrides = newOverrides(e.now)
 	}
 	e.compileSources()
@@ -194,7 +203,7 @@ func build(p Policy, o Options, before *Engine) (*Engine, error) {
 		}
 		byName[l.Name] = c
 	}
-	e.plans = p.namedPlans()
+	e.plans, e.handsOver = p.namedPlans(), passesOn(e.limits)
 	if err := e.compileAlone(byName); err != nil {
 		return nil, err
 	}
@@ -211,6 +220,7 @@ func build(p Policy, o Options, before *Engine) (*Engine, error) {
 		}
 	}
 	e.overrides.moveTo(e)
+	e.succession.latest.Store(e)
 	return e, nil
 }
 
@@ -263,6 +273,7 @@ func (e *Engine) compile(l Limit, old *limit, changes *[]func() error) (*limit, 
 		c.parts = append(c.parts, p)
 	}
 	c.wait = l.queues() && !l.Shadow
+	c.passes = l.isPassedOn()
 	if e.opts.Parts {
 		c.presence = &presence{there: make([]atomic.Bool, len(c.parts))}
 	}
@@ -291,7 +302,9 @@ func (e *Engine) compile(l Limit, old *limit, changes *[]func() error) (*limit, 
 	}
 	c.store = nil
 	if old != nil && old.table != nil && old.keeps(l) {
-		c.table = old.table
+		if c.table = old.table; e.opts.moved && c.passes {
+			c.store, c.onFailure = e.succession, "deny"
+		}
 		*changes = append(*changes, func() error { return c.table.SetLimit(l.Limit) })
 		return c, nil
 	}
@@ -393,6 +406,7 @@ func (e *Engine) compileLimits(c *route, limits []*limit) (err error) {
 	for _, l := range written {
 		c.order = append(c.order, slices.Index(c.live, l))
 	}
+	c.passes = passesOn(c.live[:c.memory])
 	if c.group, err = keyed.NewGroup(tables...); err != nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 // The answer is allowed if all of them are. A key with a state decides by the parameters of its last
 // charge.
 func (e *Engine) Peek(ctx context.Context, asks []Ask) (*Answer, error) {
+	e, in := e.enter()
+	defer in.leave()
 	all, err := e.check(asks)
 	if err != nil {
 		return nil, err

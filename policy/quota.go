@@ -60,6 +60,8 @@ type Usage struct {
 // not exist, nothing. limit restricts it to one limit; empty for all. plan is the customer's plan;
 // empty for the one that Options.Customers knows by name (PlanOf), or else of the key's last request.
 func (e *Engine) Usage(ctx context.Context, limit string, key []string, plan string) (all []Usage) {
+	e, in := e.enter()
+	defer in.leave()
 	for _, l := range e.limits {
 		if l.isRest() || limit != "" && l.Name != limit || len(l.parts) != len(key) || l.places != nil || l.holder != nil {
 			continue
@@ -173,6 +175,11 @@ var ErrSnapshot = errors.New("it is not a snapshot of quotas")
 // WriteSnapshot writes the states of the quotas that are kept in memory. It returns how many keys it
 // has written.
 func (e *Engine) WriteSnapshot(to io.Writer) (keys int, err error) {
+	return e.writeSnapshot(to, nil)
+}
+
+// writeSnapshot is WriteSnapshot. Limits that are passed on to another process are moved.
+func (e *Engine) writeSnapshot(to io.Writer, moves *succession) (keys int, err error) {
 	sum := sha256.New()
 	w := bufio.NewWriter(io.MultiWriter(to, sum))
 	out := json.NewEncoder(w)
@@ -183,7 +190,12 @@ func (e *Engine) WriteSnapshot(to io.Writer) (keys int, err error) {
 		}
 		err = errors.Join(err, out.Encode(snapshotLine{Limit: l.Name, State: l.state}))
 		var last weir.Limit
-		for key, saved := range l.table.States() {
+		states := l.table.States()
+		if moves != nil && l.passes {
+			settled := func(key string, difference int64) { moves.settled(l.state, key, difference) }
+			states = func(yield func(string, keyed.Saved) bool) { l.table.Move(settled, yield) }
+		}
+		for key, saved := range states {
 			if len(saved.State) == 0 {
 				continue
 			}

@@ -10,6 +10,8 @@ import (
 // zone share their states: a reset is one of the zone. The ask's cost does not matter. The error is an
 // *AskError, or that of the store.
 func (e *Engine) Reset(ctx context.Context, a Ask) error {
+	e, in := e.enter()
+	defer in.leave()
 	a.OwnCost = true
 	all, err := e.check([]Ask{a})
 	if err != nil {

@@ -70,5 +70,13 @@ func (e *Engine) DecideMatch(ctx context.Context, m *Match) Verdict {
 	if m.Ambiguous {
 		return Verdict{Outcome: Invalid, Route: m.Route, Decision: weir.Decision{RetryAfter: weir.Never}}
 	}
-	return e.decide(ctx, &m.request, &e.routes[m.Route], m.Route)
+	route := &e.routes[m.Route]
+	if route.passes {
+		in, ok := e.succession.gate.enter()
+		if !ok {
+			return e.decideLater(ctx, m)
+		}
+		defer in.leave()
+	}
+	return e.decide(ctx, &m.request, route, m.Route)
 }

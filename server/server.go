@@ -105,7 +105,9 @@ type server struct {
 	faces   []opened
 	sockets []handover.Socket // what the faces listen on
 	ready   atomic.Bool
-	failed  chan error // the first face that failed
+	failed  chan error         // the first face that failed
+	before  *active.Succession // of the process before this one; nil for none
+	next    net.Conn           // to the process after this one; nil for none
 	wg      sync.WaitGroup
 
 	endMaintenance context.CancelFunc // nil where there was none
@@ -128,7 +130,7 @@ func (s *server) start(ctx context.Context) error {
 	for _, p := range file.Problems {
 		s.Log.Warn("policy", "file", p.File, "line", p.Line, "column", p.Col, "message", p.Message, "fix", p.Fix)
 	}
-	s.policy, err = active.New(ctx, file, active.Options{Path: s.Path, Log: s.Log, Grace: s.Grace, Accept: s.accept, Complete: s.complete})
+	s.policy, err = active.New(ctx, file, active.Options{Path: s.Path, Log: s.Log, Grace: s.Grace, Accept: s.accept, Complete: s.complete, Succeeds: s.Sockets.HasLine()})
 	if err != nil {
 		return err
 	}
@@ -139,6 +141,12 @@ func (s *server) start(ctx context.Context) error {
 		if p.File != file.Path { // of files that the policy names
 			s.Log.Warn("policy", "file", p.File, "line", p.Line, "column", p.Col, "message", p.Message, "fix", p.Fix)
 		}
+	}
+	if line := s.Sockets.Line(); line != nil { // last: requests of the process before wait from now on
+		if s.before, err = s.policy.TakeOver(line); err != nil {
+			return err
+		}
+		s.wg.Go(s.before.Serve)
 	}
 	for _, f := range s.faces {
 		s.serve("listen."+f.name, f)
@@ -370,6 +378,9 @@ func (s *server) stop() {
 	if s.demoUp != nil {
 		s.demoUp.Close()
 	}
+	if s.before != nil {
+		s.before.Close()
+	}
 	s.wg.Wait()
 	if !idle {
 		s.Log.Error("an update of the policy has not ended within the grace: it is abandoned")
@@ -379,5 +390,8 @@ func (s *server) stop() {
 		if err := s.policy.Close(); err != nil {
 			s.Log.Warn("closing the policy failed", "error", err)
 		}
+	}
+	if s.next != nil {
+		s.next.Close()
 	}
 }

@@ -118,7 +118,13 @@ func (s *server) restart(ctx context.Context) bool {
 	if err := s.policy.SaveQuotas(); err != nil {
 		s.Log.Error("the counts of quotas were not passed on to the new process", "error", err)
 	}
-	pid, err := handover.Start(starting, s.Program, s.sockets)
+	p, other, err := s.pass(cancel)
+	if err != nil {
+		s.Log.Error("not restarted: this process continues", "error", err)
+		return false
+	}
+	pid, err := handover.Start(starting, s.Program, s.sockets, other)
+	p.end(err == nil)
 	if err != nil {
 		s.Log.Error("not restarted: this process continues", "error", err)
 		return false

@@ -29,13 +29,24 @@ type daemon struct {
 // startDaemon serves a policy on an address without TLS and one with it.
 func startDaemon(t *testing.T, upstream string) *daemon {
 	t.Helper()
-	d := &daemon{dir: t.TempDir(), gateway: "127.0.0.1:" + freePort(t), secure: "127.0.0.1:" + freePort(t), admin: "127.0.0.1:" + freePort(t)}
+	d := newDaemon(t)
 	selfSigned(t, d.dir)
-	servers.Replace(t, d.policy(), fmt.Sprintf(`listen:
+	d.start(t, fmt.Sprintf(`listen:
   gateway: [%s, { address: %q, tls: { certificates: [{ cert: a.crt, key: a.key }] } }]
   admin: %s
 upstreams: { up: { url: "http://%s" } }
 `, d.gateway, d.secure, d.admin, upstream)+routes)
+	return d
+}
+
+func newDaemon(t *testing.T) *daemon {
+	return &daemon{dir: t.TempDir(), gateway: "127.0.0.1:" + freePort(t), secure: "127.0.0.1:" + freePort(t), admin: "127.0.0.1:" + freePort(t)}
+}
+
+// start starts the first process with a policy.
+func (d *daemon) start(t *testing.T, policy string) {
+	t.Helper()
+	servers.Replace(t, d.policy(), policy)
 	log, err := os.Create(filepath.Join(d.dir, "log"))
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +71,6 @@ upstreams: { up: { url: "http://%s" } }
 		}
 	})
 	servers.Poll(t, "it serves", d.ready)
-	return d
 }
 
 func (d *daemon) policy() string { return filepath.Join(d.dir, "policy.yaml") }

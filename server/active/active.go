@@ -35,6 +35,10 @@ type Options struct {
 	// set is only planned, for a caller who may not learn about files of this machine.
 	Accept func(now, candidate *policyfile.File) error
 
+	// Succeeds says that TakeOver follows New, before anything is served: the counts of quotas in memory
+	// come from the process before, and not from the snapshot file.
+	Succeeds bool
+
 	// Complete adds to an acceptable policy what other files have that it names. Default: nothing is
 	// added. It may be given a file that it has completed before.
 	Complete func(file *policyfile.File) (*policyfile.File, error)
@@ -138,7 +142,11 @@ func New(ctx context.Context, file *policyfile.File, o Options) (*Policy, error)
 	}
 	p.current.Store(first)
 	p.publish(false)
-	if err := errors.Join(p.restore(file), p.restoreQuotas(file)); err != nil {
+	err = p.restore(file)
+	if p.snapshots.passed = o.Succeeds; !o.Succeeds {
+		err = errors.Join(err, p.restoreQuotas(file))
+	}
+	if err != nil {
 		p.snapshots.passed = true // what was not restored is not overwritten
 		return nil, errors.Join(err, p.Close())
 	}

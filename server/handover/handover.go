@@ -37,6 +37,7 @@ type socket struct {
 type Sockets struct {
 	listeners []inherited
 	ready     *os.File
+	line      net.Conn // to the predecessor; nil for none
 }
 
 type inherited struct {
@@ -52,7 +53,7 @@ func Inherit() (*Sockets, error) {
 		s.Close()
 		return nil, err
 	}
-	if err := s.fromSystemd(); err != nil {
+	if err := errors.Join(s.inheritLine(), s.fromSystemd()); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -167,6 +168,10 @@ func (s *Sockets) Close() {
 		s.ready.Close()
 		s.ready = nil
 	}
+	if s.line != nil {
+		s.line.Close()
+		s.line = nil
+	}
 }
 
 // Ready tells the predecessor, or systemd, that this process serves.
@@ -249,16 +254,14 @@ func duplicate(l net.Listener) (*os.File, error) {
 }
 
 // Start starts a successor with the sockets, and returns once it serves. After an error, or when
-// the context ends first, the successor is stopped.
-func Start(ctx context.Context, p Program, sockets []Socket) (pid int, err error) {
+// the context ends first, the successor is stopped. line is the successor's end of a connection (NewLine);
+// Start closes it here.
+func Start(ctx context.Context, p Program, sockets []Socket, line *os.File) (pid int, err error) {
 	cmd := exec.Command(p.Path, p.Args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	var given []socket
-	defer func() {
-		for _, f := range cmd.ExtraFiles {
-			f.Close()
-		}
-	}()
+	defer line.Close()
+	defer func() { _ = closeAll(cmd.ExtraFiles) }()
 	for i, s := range sockets {
 		f, err := duplicate(s.Listener)
 		if err != nil {
@@ -273,15 +276,18 @@ func Start(ctx context.Context, p Program, sockets []Socket) (pid int, err error
 	}
 	defer hears.Close()
 	cmd.ExtraFiles = append(cmd.ExtraFiles, tells)
+	cmd.ExtraFiles = append(cmd.ExtraFiles, line)
 	text, err := json.Marshal(given)
 	if err != nil {
 		return 0, err
 	}
-	cmd.Env = append(os.Environ(), listenersVariable+"="+string(text), fmt.Sprintf("%s=%d", readyVariable, firstFile+len(sockets)))
+	cmd.Env = append(os.Environ(), listenersVariable+"="+string(text), fmt.Sprintf("%s=%d", readyVariable, firstFile+len(sockets)),
+		fmt.Sprintf("%s=%d:%d", lineVariable, os.Getpid(), firstFile+len(sockets)+1))
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
 	tells.Close()
+	line.Close() // the connection ends with the successor
 	// a pipe has deadlines
 	stop := context.AfterFunc(ctx, func() { _ = hears.SetReadDeadline(time.Now()) })
 	defer stop()

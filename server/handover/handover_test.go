@@ -2,6 +2,8 @@ package handover
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -20,6 +22,8 @@ func TestInvalidSocketEnvironment(t *testing.T) {
 		"standard input":   {listenersVariable: `[{"name":"a","address":"b","fd":0}]`},
 		"no pipe":          {readyVariable: "x"},
 		"standard output":  {readyVariable: "1"},
+		"no number":        {lineVariable: strconv.Itoa(os.Getppid()) + ":x"},
+		"no connection":    {lineVariable: strconv.Itoa(os.Getppid()) + ":9999"},
 		"systemd, no file": {"LISTEN_PID": strconv.Itoa(os.Getpid()), "LISTEN_FDS": "-1"},
 		"systemd, many":    {"LISTEN_PID": strconv.Itoa(os.Getpid()), "LISTEN_FDS": "1000000"},
 	} {
@@ -37,10 +41,11 @@ func TestInvalidSocketEnvironment(t *testing.T) {
 			}
 		}
 	}
-	// Sockets for another process are ignored.
+	// What is for another process is ignored.
+	t.Setenv(lineVariable, "1:3")
 	t.Setenv("LISTEN_PID", "1")
 	t.Setenv("LISTEN_FDS", "3")
-	if s, err := Inherit(); err != nil || len(s.Left()) != 0 {
+	if s, err := Inherit(); err != nil || len(s.Left()) != 0 || s.HasLine() {
 		t.Errorf("%v, %v", s, err)
 	}
 }
@@ -83,9 +88,17 @@ func TestStartThatFails(t *testing.T) {
 		if strings.Contains(want, "in time") {
 			cancel()
 		}
-		if _, err := Start(ctx, p, sockets); err == nil || !strings.Contains(err.Error(), want) {
+		own, other, err := NewLine()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Start(ctx, p, sockets, other); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", p.Path, err)
 		}
+		if _, err := own.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("%s: the other end of the connection is still open: %v", p.Path, err)
+		}
+		own.Close()
 		cancel()
 	}
 	accepted := make(chan error, 1)
