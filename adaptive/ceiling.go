@@ -3,6 +3,8 @@ package adaptive
 // A ceiling is what Knee remembers of drops: near the limit at which they began, it rises by single
 // steps, with pauses that grow while the drops return.
 type ceiling struct {
+	good     float64 // the limit of the latest period without drops
+	series   int     // how many periods with drops there were since
 	height   float64 // where drops began; 0: nowhere
 	wait     int     // periods until a higher limit is tried
 	patience int     // how many such periods there are after the next drop
@@ -30,18 +32,22 @@ func (k *knee) heardDrops(drops, finished int) bool {
 		return true
 	}
 	k.cut, k.dip = state{}, state{}
-	c.height = k.limit
+	height := k.limit
+	if c.good > 0 && c.good < k.limit {
+		height = (c.good + k.limit) / 2
+	}
+	c.height = height
 	c.patience = min(2*max(c.patience, 1), 64)
 	c.wait = c.patience
 	k.streak = 0
-	// a period that drops have ended early does not tell their share
-	k.limit *= 1 - min(0.5, max(0.1, share*min(1, float64(drops+finished)/fewest)))
+	k.limit *= []float64{0.9, 0.75, 0.5}[min(c.series, 2)]
+	c.series++
 	return true
 }
 
 // settle is called for a period in use without an excess of drops.
 func (c *ceiling) settle(limit float64) {
-	c.began = 0
+	c.began, c.series, c.good = 0, 0, limit
 	c.normal *= 0.99
 	if c.height == 0 {
 		return

@@ -56,6 +56,7 @@ const (
 	dipSoon   = 2    // the same, at first and after the least latency was raised
 	deepEvery = 8    // of so many dips, one goes on while the latency falls
 	longDips  = 4    // how many steps a dip has at most
+	oldCut    = 6    // periods after which a small cut is no test any more
 	fewest    = 16   // samples of a period
 	precise   = 0.14 // the standard error, in multiples of the latency, that a period should reach
 	drift     = 5e-4 // by how much the least latency may change between two periods: a variance
@@ -81,7 +82,12 @@ type knee struct {
 }
 
 // A state is a limit and the latency under it, in multiples of the least. A limit of 0 is none.
-type state struct{ limit, stretch float64 }
+type state struct {
+	limit, stretch float64
+	age            int     // in periods
+	again          bool    // the second of two cuts: the latency may have changed during the first
+	first          float64 // the limit before the first
+}
 
 // A reading is what a controller makes of a period.
 type reading struct {
@@ -160,11 +166,11 @@ func (k *knee) adjust(r reading) {
 		k.dipped(r, stretch)
 		return
 	}
-	if r.inUse && k.before.inUse && stretch < 1-3*math.Sqrt(k.doubt+r.variance()) {
+	if both := max(r.latency, k.before.latency) / k.least; r.inUse && k.before.inUse && both < 1-3*math.Sqrt(k.doubt+r.variance()) {
 		// the least latency is at most this one
-		k.least, k.doubt, k.usual = r.latency, r.variance(), 1
+		k.least, k.doubt, k.usual = k.least*both, r.variance(), 1
 		k.streak, k.quiet, k.dips = 0, max(k.quiet, dipEvery-dipSoon), 0
-		stretch = 1
+		stretch /= both
 	}
 	if !r.inUse && stretch <= target {
 		k.streak, k.cut = 0, state{}
@@ -172,6 +178,7 @@ func (k *knee) adjust(r reading) {
 	}
 	k.usual += (stretch - k.usual) / 2
 	k.quiet++
+	k.cut.age++
 	if k.cut.limit > 0 && k.tested(stretch) {
 		return
 	}
@@ -180,19 +187,19 @@ func (k *knee) adjust(r reading) {
 	switch ratio := target / stretch; {
 	case ratio < 1/large:
 		k.streak = 0
-		k.cut = state{k.limit, stretch}
+		k.cut = state{limit: k.limit, stretch: stretch}
 		k.limit *= max(ratio, 0.5)
 		return
 	case ratio < 1:
 		if k.streak = 0; k.cut.limit == 0 {
-			k.cut = state{k.limit, k.usual}
+			k.cut = state{limit: k.limit, stretch: k.usual}
 		}
 		k.limit *= math.Sqrt(ratio)
 	case r.inUse:
 		k.grow(r, stretch, ratio)
 	}
 	if k.quiet >= dipEvery && k.cut.limit == 0 {
-		k.dip, k.last, k.steps = state{before, k.usual}, k.usual, 0
+		k.dip, k.last, k.steps = state{limit: before, stretch: k.usual}, k.usual, 0
 		k.limit = before * dipFactor
 		k.dips++
 	}
@@ -256,16 +263,26 @@ func (k *knee) endDip() {
 // wrong, and undone.
 func (k *knee) tested(stretch float64) bool {
 	if k.limit > telling*k.cut.limit {
+		if k.cut.age > oldCut {
+			k.cut = state{}
+		}
 		return false
+	}
+	if k.cut.age > 2 {
+		stretch = k.usual
 	}
 	// if requests wait for each other, the latency falls with the limit
 	queued := k.cut.stretch * k.limit / k.cut.limit
 	switch {
-	case stretch > 1.25*k.cut.stretch:
-		// the service is changing, so the two say nothing about each other
+	case k.cut.age == 1 && stretch > 0.8*k.cut.stretch && !k.cut.again:
+		// the service may have changed during the period before, so compare with this one
+		k.cut = state{limit: k.limit, stretch: stretch, again: true, first: k.cut.limit}
+		k.limit *= 0.5
+		return true
 	case stretch > math.Sqrt(max(queued, 1)*k.cut.stretch):
 		// it did not fall: the service itself has become slower
 		k.least *= stretch
+		k.cut.limit = max(k.cut.limit, k.cut.first)
 		k.restore(k.cut, stretch)
 		k.quiet, k.dips = dipEvery-dipSoon, 0
 		return true

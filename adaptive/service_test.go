@@ -112,7 +112,7 @@ func TestSteps(t *testing.T) {
 func TestSlowService(t *testing.T) {
 	raced.Skip(t)
 	for _, from := range []time.Duration{20 * sec, 40 * sec} {
-		bound{0.4, 0.92, 4}.holds(t, []int{20, 50}, overload.Scenario{For: 50 * sec}, func(n int, d time.Duration) overload.Service {
+		bound{0.4, 0.92, 5}.holds(t, []int{20, 50}, overload.Scenario{For: 50 * sec}, func(n int, d time.Duration) overload.Service {
 			s := overload.Service{Workers: n, Rate: 30 * float64(n)}
 			if d >= 14*sec && d < 35*sec {
 				s.Slowness = 3
