@@ -31,7 +31,7 @@ func (k *knee) heardDrops(drops, finished int) bool {
 		k.limit, c.height, c.began = c.began, 0, 0
 		return true
 	}
-	k.cut, k.dip = state{}, state{}
+	k.cut, k.fall, k.dip = state{}, state{}, state{}
 	height := k.limit
 	if c.good > 0 && c.good < k.limit {
 		height = (c.good + k.limit) / 2

