@@ -140,6 +140,7 @@ var floors = map[string][]string{
 	"proof/envoy":          {"server", "proof/servers"},
 	"proof/llm":            {"policy", "server/active", "server/gateway", "server/policyfile", "examples/..."},
 	"docs/plots":           {".", "internal/rules"},
+	"docs/adaptive":        {".", "adaptive", "internal/overload", "internal/raced"},
 	"docs/costs":           {".", "internal/heap"},
 	"examples/routers":     {".", "keyed", "weirhttp"},
 	"examples/...":         {".", "keyed", "policy", "weirhttp", "examples/..."},

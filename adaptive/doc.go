@@ -11,5 +11,6 @@
 // Most callers should keep the default algorithm, Knee. AIMD, Vegas and Gradient2 have the formulas
 // and defaults of Netflix's concurrency-limits, for those who know them from there.
 //
-// For a fixed limit, see weir.Concurrency.
+// docs/adaptive.md explains Knee, and shows all four in simulations. For a fixed limit, see
+// weir.Concurrency.
 package adaptive
