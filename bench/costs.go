@@ -30,7 +30,7 @@ const (
 const piece = 4096
 
 // costs measures what a gateway adds to a request with a token, and to a response whose usage it
-// reads.
+// reads, and when the first byte of such a response comes.
 func costs(r *report) error {
 	reading, err := readingContest()
 	if err != nil {
@@ -58,7 +58,7 @@ func costs(r *report) error {
 	t := tokens.table(outcomes)
 	t.Rows[0].Target, t.Rows[0].Missed = atMost(median(outcomes[0].perOp), tokenNs, "ns")
 	r.add(t)
-	return nil
+	return firstBytes(r, folder)
 }
 
 // A usageStream is one kind of stream, by a typical event of it.

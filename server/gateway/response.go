@@ -26,6 +26,7 @@ type responseWriter struct {
 	request *http.Request // as the client has sent it
 	fail    func(http.ResponseWriter, failure)
 	meter   *policy.Meter // reads what the request has cost; nil for none
+	streams bool          // its cost is in a body without a length, whose parts go on at once
 	upload  *upload       // the request's body; nil for none, and over HTTP/2
 	cleared bool          // the header was cleared after an informational response
 	// the connection of an upgraded request whose cost is read; nil for none
@@ -73,6 +74,9 @@ func (l *responseWriter) Write(p []byte) (int, error) {
 	if err != nil {
 		l.clientGone = true
 	}
+	if l.streams && err == nil { // whoever copies the response flushes it next; reading it may take longer than sending it
+		_ = http.NewResponseController(l.ResponseWriter).Flush() // the next write meets the error
+	}
 	l.meter.Write(p) // after the client has it
 	return n, err
 }
@@ -91,6 +95,7 @@ func (l *responseWriter) WriteHeader(status int) {
 	}
 	if !l.own { // its status says nothing about what the upstream has done
 		l.meter.Header(status, l.Header())
+		l.streams = l.meter.ReadsBody() && l.Header()["Content-Length"] == nil
 	}
 	if l.cleared {
 		l.tells(l.Header(), l.verdict.Evaluated())
