@@ -20,6 +20,9 @@ const (
 
 	// for a client to send the header, to send the body, and to read what one Write has written
 	clientTime = 10 * time.Second
+	// a client's time to read begins anew with each Write, but for those that follow one this soon: setting
+	// it is expensive
+	often = clientTime / 100
 	// the same during a shutdown: clients that stop in the middle of a request must not use up the
 	// time of the others
 	timeAtEnd = time.Second
@@ -95,7 +98,7 @@ func (f *HTTP) changed(c net.Conn, to http.ConnState) {
 
 // ServeHTTP passes a request to the handler, and bounds the time of its client.
 func (f *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{ResponseWriter: w, face: f, control: http.NewResponseController(w)}
+	x := &exchange{ResponseWriter: w, face: f, control: *http.NewResponseController(w)}
 	if x.conn, _ = r.Context().Value(connKey{}).(*conn); x.conn == nil {
 		x.conn = &conn{} // without a server, as in tests
 	}
@@ -169,11 +172,12 @@ type exchange struct {
 	http.ResponseWriter
 	face    *HTTP
 	conn    *conn
-	control *http.ResponseController
+	control http.ResponseController
 	body    io.ReadCloser
-	length  int64 // of the body; -1 if it is unknown
-	room    int64 // bytes of bodies that this one takes
-	sending bool  // the body has not come in full. Guarded by the mutex of the face
+	length  int64     // of the body; -1 if it is unknown
+	room    int64     // bytes of bodies that this one takes
+	limited time.Time // when the end of the client's time to read was set; only the handler's goroutine uses it
+	sending bool      // the body has not come in full. Guarded by the mutex of the face
 }
 
 // Unwrap is for http.ResponseController.
@@ -187,8 +191,18 @@ func (x *exchange) Write(p []byte) (int, error) {
 
 // limitBody and limitWrite set the end of the client's time. A writer without deadlines, as in tests of
 // handlers, has no client that could be slow.
-func (x *exchange) limitBody()  { _ = x.control.SetReadDeadline(x.face.clientEnd()) }
-func (x *exchange) limitWrite() { _ = x.control.SetWriteDeadline(x.face.clientEnd()) }
+func (x *exchange) limitBody() { _ = x.control.SetReadDeadline(x.face.clientEnd()) }
+
+func (x *exchange) limitWrite() {
+	if x.face.leaving.Load() { // hurry calls it, too
+		_ = x.control.SetWriteDeadline(x.face.clientEnd())
+		return
+	}
+	if now := time.Now(); now.Sub(x.limited) > often {
+		x.limited = now
+		_ = x.control.SetWriteDeadline(x.face.clientEnd())
+	}
+}
 
 // body is the body of an exchange's request.
 type body exchange

@@ -66,11 +66,19 @@ type ending struct {
 func (f *Face) perform(c *call, w http.ResponseWriter, scope string, serve func(*Face, *call) (any, error)) (status int, body []byte) {
 	var answer *reply
 	err := f.prepare(c, w, scope)
-	if err == nil {
+	switch {
+	case err != nil:
+	case c.r.Header["Idempotency-Key"] == nil:
+		c.fields = w.Header()
+		answer, err = f.run(c, serve)
+	default:
 		answer, err = f.replays.once(c, func() (*reply, error) { return f.run(c, serve) })
 	}
 	if err != nil {
 		return problemOf(err).encode(w.Header())
+	}
+	if c.fields != nil { // the answer has no fields of its own
+		return answer.status, answer.body
 	}
 	for name, values := range answer.fields {
 		w.Header()[name] = values
@@ -115,21 +123,33 @@ type reply struct {
 
 // run carries a call out.
 func (f *Face) run(c *call, serve func(*Face, *call) (any, error)) (*reply, error) {
-	c.fields = http.Header{}
+	r := &reply{status: http.StatusOK}
+	if c.fields == nil { // they are kept with the answer
+		r.fields = http.Header{}
+		c.fields = r.fields
+		defer func() { c.fields = nil }()
+	}
 	result, err := serve(f, c)
 	if err != nil {
 		return nil, err
 	}
-	r := &reply{status: http.StatusOK, fields: c.fields, body: encoded(result)}
-	if d, ok := result.(*decision); ok && !d.Allowed && c.r.URL.Query().Get("status") != "200" {
-		r.status = http.StatusTooManyRequests
+	switch x := result.(type) {
+	case *decision:
+		r.body = x.encode()
+		if !x.Allowed && c.r.URL.Query().Get("status") != "200" {
+			r.status = http.StatusTooManyRequests
+		}
+	case *charged:
+		r.body, r.status = encoded(result), x.status()
+	default:
+		r.body = encoded(result)
 	}
-	if x, ok := result.(*charged); ok {
-		r.status = x.status()
-	}
-	r.fields.Set("Content-Type", "application/json")
+	c.fields["Content-Type"] = typeJSON
 	return r, nil
 }
+
+// typeJSON is a field's values, which nobody changes.
+var typeJSON = []string{"application/json"}[:1:1]
 
 // problemOf is the answer to an error.
 func problemOf(err error) *problem {
@@ -164,9 +184,12 @@ func problemOf(err error) *problem {
 
 // asks reads the limits of a call.
 func (c *call) asks() (asking, []policy.Ask, error) {
-	var of asking
-	if err := decode(c.data, &of); err != nil {
-		return of, nil, err
+	of, ok := quickAsking(c.data)
+	if !ok {
+		of = asking{}
+		if err := decode(c.data, &of); err != nil {
+			return of, nil, err
+		}
 	}
 	list := of.Limits
 	if of.Limit != "" || of.Key != nil || of.Cost != nil || of.Plan != "" {
@@ -278,14 +301,16 @@ func (f *Face) reserve(c *call) (any, error) {
 	if err != nil {
 		return nil, of.wrong(err)
 	}
-	d := c.answered(a)
 	if !a.Allowed {
-		return d, nil
+		return c.answered(a), nil
 	}
 	hold += a.Delay
-	if d.Reservation, err = f.reservations.Add(c.r.Context(), outstanding.Caller{Name: c.caller(), Address: c.r.RemoteAddr}, a, hold); err != nil {
+	id, err := f.reservations.Add(c.r.Context(), outstanding.Caller{Name: c.caller(), Address: c.r.RemoteAddr}, a, hold)
+	if err != nil {
 		return nil, err
 	}
+	d := c.answered(a)
+	d.Reservation = id
 	d.ExpiresAt = time.Now().Add(hold).UTC().Format(time.RFC3339Nano)
 	return d, nil
 }

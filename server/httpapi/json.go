@@ -113,23 +113,32 @@ func body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if !guard.IsTyped(r, "application/json") {
 		return nil, &problem{Status: http.StatusUnsupportedMediaType, Detail: "the body is not said to be JSON", Fix: "send Content-Type: application/json"}
 	}
-	// most bodies fit into what is read first
-	data := bytes.NewBuffer(make([]byte, 0, min(max(r.ContentLength, 0), 4096)+bytes.MinRead))
+	if n := r.ContentLength; n >= 0 && n <= maxBody {
+		data := make([]byte, n)
+		_, err := io.ReadFull(r.Body, data)
+		return data, unread(err)
+	}
+	data := bytes.NewBuffer(make([]byte, 0, bytes.MinRead))
 	_, err := data.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody))
+	return data.Bytes(), unread(err)
+}
+
+// unread is the answer to a body that was not read in full; nil for one that was.
+func unread(err error) error {
+	if err == nil {
+		return nil
+	}
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
-		return nil, &problem{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("the body is larger than %d bytes", maxBody), Fix: "send fewer limits in one call"}
+		return &problem{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("the body is larger than %d bytes", maxBody), Fix: "send fewer limits in one call"}
 	}
 	if errors.Is(err, face.ErrNoRoom) {
-		return nil, &problem{Status: http.StatusServiceUnavailable, Detail: err.Error()}
+		return &problem{Status: http.StatusServiceUnavailable, Detail: err.Error()}
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, &problem{Status: http.StatusRequestTimeout, Detail: "the body did not come in time", Fix: "send the call again, on another connection"}
+		return &problem{Status: http.StatusRequestTimeout, Detail: "the body did not come in time", Fix: "send the call again, on another connection"}
 	}
-	if err != nil {
-		return nil, &problem{Status: http.StatusBadRequest, Detail: "the body did not come in full"}
-	}
-	return data.Bytes(), nil
+	return &problem{Status: http.StatusBadRequest, Detail: "the body did not come in full"}
 }
 
 // decision is the answer to take, peek and reserve.
