@@ -16,7 +16,7 @@ import (
 
 const module = "github.com/weirflow/weir"
 
-// forTests are the internal packages that only tests import, and proof/servers and proof/load, which only tests import.
+// forTests are the internal packages that only tests import, and proof/servers, proof/load and proof/regions, which only tests import.
 var forTests = []string{"internal/raced", "internal/rawserver", "internal/seeds"}
 
 // floors is the architecture: each package of this repository with those that it may import. An
@@ -122,6 +122,7 @@ var floors = map[string][]string{
 	"proof/nginx":          {"proof/servers"},
 	"proof/postgres":       {"..."},
 	"proof/redis":          {"..."},
+	"proof/regions":        {"..."},
 	"proof/kv":             {"..."},
 	"proof/cluster":        {"..."},
 	"proof/load":           {"..."},
@@ -282,7 +283,7 @@ func checkImport(pkg, imp string, allowed []string, test bool) string {
 		return "the floors do not allow it"
 	case !own && strings.Contains(strings.Split(imp, "/")[0], ".") && inRoot(pkg):
 		return "the root module depends on the standard library alone"
-	case (imp == "testing" || strings.HasPrefix(imp, "testing/")) && !test && !slices.Contains([]string{"weirtest", "bench", "proof/servers", "proof/load"}, pkg):
+	case (imp == "testing" || strings.HasPrefix(imp, "testing/")) && !test && !slices.Contains([]string{"weirtest", "bench", "proof/servers", "proof/load", "proof/regions"}, pkg):
 		return "a program would carry the testing package with it"
 	}
 	return ""

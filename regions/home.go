@@ -166,6 +166,8 @@ func (s *Store) receive(x *exchange) {
 	defer s.mu.Unlock()
 	now, term := s.clock(), int64(s.opts.Term)
 	var next *exchange
+	err := x.err
+	s.stats.latest.Store(&err)
 	if x.err != nil {
 		s.stats.failures.Add(1)
 		if x.reports {

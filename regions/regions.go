@@ -164,7 +164,10 @@ type Store struct {
 }
 
 // counters are what Stats is made of.
-type counters struct{ calls, failures atomic.Uint64 }
+type counters struct {
+	calls, failures atomic.Uint64
+	latest          atomic.Pointer[error]
+}
 
 // New returns a Store for this region. here is the store of the region, possibly with leases and
 // failover around it. home is the store by which the regions divide the limits, without a fallback:
@@ -201,7 +204,9 @@ func (s *Store) Unwrap() weir.Store { return s.inner }
 func (s *Store) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
 	var few [8]weir.Limit
 	whole := few[:0]
-	now := s.clock()
+	// A call that was sent before a share became smaller is carried out soon after, or never, also if
+	// this process stands still meanwhile.
+	latest, now := time.Now().Add(s.opts.Timeout), s.clock()
 	for i := range batch {
 		l := batch[i].Limit
 		part, err := s.partOf(&batch[i], now)
@@ -215,10 +220,9 @@ func (s *Store) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision
 		whole = append(whole, l)
 		batch[i].Limit = part
 	}
-	// A call that was sent before a share became smaller is carried out soon after, or never.
-	if end, ok := ctx.Deadline(); !ok || time.Until(end) > s.opts.Timeout {
+	if end, ok := ctx.Deadline(); !ok || end.After(latest) {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.opts.Timeout)
+		ctx, cancel = context.WithDeadline(ctx, latest)
 		defer cancel()
 	}
 	err := s.inner.Do(ctx, batch, out)
@@ -267,7 +271,14 @@ func (s *Store) Close() error {
 type Stats struct {
 	Calls    uint64 // of the home
 	Failures uint64 // of these, without a reply
+	Err      error  // of the latest call; nil if it succeeded
 }
 
 // Stats returns the counters.
-func (s *Store) Stats() Stats { return Stats{s.stats.calls.Load(), s.stats.failures.Load()} }
+func (s *Store) Stats() Stats {
+	all := Stats{Calls: s.stats.calls.Load(), Failures: s.stats.failures.Load()}
+	if err := s.stats.latest.Load(); err != nil {
+		all.Err = *err
+	}
+	return all
+}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/seeds"
+	"github.com/weirflow/weir/proof/regions"
 	"github.com/weirflow/weir/proof/servers"
 	"github.com/weirflow/weir/weirpgx"
 	"github.com/weirflow/weir/weirsql"
@@ -92,6 +93,11 @@ func TestStore(t *testing.T) {
 	t.Run("pgbouncer", func(t *testing.T) { // in transaction mode, with fewer connections than the stores have lanes
 		pool := connectTo(t, servers.StartPgbouncer(t, server, 3))
 		testFleet(t, weirpgx.Querier(pool), "pgbouncer")
+	})
+	t.Run("regions", func(t *testing.T) {
+		regions.Check(t, func(t *testing.T, name string) weir.Store {
+			return open(t, q, weirsql.Options{Prefix: "regions-" + name})
+		})
 	})
 	t.Run("groups", func(t *testing.T) { testGroups(t, open(t, q, weirsql.Options{Prefix: "groups"})) })
 	t.Run("once", func(t *testing.T) { testOnce(t, q) })
