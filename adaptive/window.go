@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirflow/weir"
 )
 
 // maxSamples is how many samples a period has at most.
@@ -47,35 +49,41 @@ func unpack(w uint64) sample {
 	return sample{latency: int64(w >> 23), inFlight: int64(w >> 1 & (1<<inFlightBits - 1)), dropped: w&1 != 0}
 }
 
-// An ending is a request that has finished and counts for the limit.
+// An ending is a request that has finished.
 type ending struct {
-	measured, dropped bool
-	version           uint64
-	inFlight, began   int64
+	outcome         weir.Outcome
+	version         uint64
+	inFlight, began int64
 }
 
-// finish notes a finished request, and ends the period if it is complete.
+// finish counts a finished request that was measured or was not done, and ends the period if it is
+// complete.
 func (l *Limiter) finish(e ending) {
 	w := &l.window
 	complete := false
-	if e.dropped {
+	switch e.outcome {
+	case weir.OK:
+	case weir.Dropped:
 		l.dropped.Add(1)
 		if e.version == versionOf(l.plan.Load()) {
 			n, most := w.drops.Add(1), w.most.Load()
 			complete = most > 0 && n >= most
 		}
+	default:
+		l.ignored.Add(1)
+		return
 	}
 	now := int64(0)
-	if e.measured {
+	if e.began != unmeasured {
 		now = l.now()
 		n := w.count.Add(1)
 		if n > 0 && n <= maxSamples {
-			w.samples[n-1].Store(pack(sample{latency: now - e.began, inFlight: e.inFlight, dropped: e.dropped}))
+			w.samples[n-1].Store(pack(sample{latency: now - e.began, inFlight: e.inFlight, dropped: e.outcome == weir.Dropped}))
 		}
 		complete = complete || n >= w.need.Load()
 	}
 	if complete && w.mu.TryLock() {
-		if now == 0 {
+		if e.began == unmeasured {
 			now = l.now()
 		}
 		l.endPeriod(now)

@@ -31,6 +31,7 @@ func sections() []section {
 	return []section{
 		{"take", "Allow, Take and Peek on one limiter", take},
 		{"limits", "Take of each limit, beside its nearest peers", limits},
+		{"adaptive", "entering a limit that finds itself, beside a semaphore", adaptiveLimits},
 		{"reserve", "Reserve, Cancel and Settle", reserve},
 		{"wait", "100,000 goroutines waiting on one limiter", wait},
 		{"middleware", "a limit around a handler of net/http, beside httprate, tollbooth, ulule/limiter and x/time", middleware},
