@@ -45,13 +45,17 @@ func SetRateLimit(h http.Header, asked []policy.Evaluated) {
 	}
 	v := freeFieldValues.Get().(*fieldValues)
 	text := v.newText(buf)
-	both := v.newList(text[:end], text[end:])
+	both := v.newPair(text[:end], text[end:])
 	freeFieldValues.Put(v)
 	addRateLimit(h, both)
 }
 
 // addRateLimit adds the values of both fields.
 func addRateLimit(h http.Header, both []string) {
+	if len(h) == 0 { // two searches less
+		h["Ratelimit"], h["Ratelimit-Policy"] = both[:1:1], both[1:]
+		return
+	}
 	addValues(h, "Ratelimit", both[:1:1])
 	addValues(h, "Ratelimit-Policy", both[1:])
 }
@@ -61,8 +65,16 @@ func appendRateLimit(buf []byte, after bool, a *policy.Evaluated) []byte {
 	if after {
 		buf = append(buf, ", "...)
 	}
-	buf = appendInteger(append(appendString(buf, a.Name), ";r="...), a.Decision.Remaining)
-	if reset, ok := window(a.Decision); ok {
+	return appendLeft(appendName(buf, a.Name), &a.Decision)
+}
+
+// appendName appends an item of RateLimit up to what is left.
+func appendName(buf []byte, name string) []byte { return append(appendString(buf, name), ";r="...) }
+
+// appendLeft appends the rest of the item.
+func appendLeft(buf []byte, d *weir.Decision) []byte {
+	buf = appendInteger(buf, d.Remaining)
+	if reset, ok := window(d); ok {
 		buf = appendInteger(append(buf, ";t="...), seconds(reset))
 	}
 	return buf
@@ -111,7 +123,7 @@ func WithWarnings(tells func(http.Header, []policy.Evaluated)) func(http.Header,
 }
 
 // window is the t of RateLimit.
-func window(d weir.Decision) (time.Duration, bool) {
+func window(d *weir.Decision) (time.Duration, bool) {
 	if d.Allowed {
 		return d.ResetAfter, true
 	}
@@ -140,7 +152,7 @@ func SetXRateLimit(h http.Header, asked []policy.Evaluated) {
 	first := len(buf)
 	buf = appendInteger(buf, least.Decision.Remaining)
 	second := len(buf)
-	reset, known := window(least.Decision)
+	reset, known := window(&least.Decision)
 	if known {
 		buf = appendInteger(buf, seconds(reset))
 	}

@@ -35,6 +35,16 @@ func (v *fieldValues) newText(text []byte) string {
 	return v.text.String()[start:]
 }
 
+// newPair is newList of two values.
+func (v *fieldValues) newPair(a, b string) []string {
+	if cap(v.list)-len(v.list) < 2 {
+		v.list = make([]string, 0, blockValues)
+	}
+	start := len(v.list)
+	v.list = append(v.list, a, b)
+	return v.list[start : start+2 : start+2]
+}
+
 // newList returns a list of values, which has no room for more.
 func (v *fieldValues) newList(values ...string) []string {
 	if cap(v.list)-len(v.list) < len(values) {

@@ -103,6 +103,7 @@ type constants struct {
 	name   string
 	size   int64
 	window time.Duration
+	begin  string // of an item of RateLimit, before what is left
 	policy string // the value of RateLimit-Policy
 }
 
@@ -280,16 +281,16 @@ func (h *limiting) tell(fields http.Header, m *Response) {
 		return
 	}
 	of := h.constants(m)
-	one := [1]policy.Evaluated{{Name: m.Limit, Limit: m.Decision.Limit, Window: of.window, Decision: m.Decision}}
 	if h.rateLimit {
 		var buf [64]byte
+		text := appendLeft(append(buf[:0], of.begin...), &m.Decision)
 		v := freeFieldValues.Get().(*fieldValues)
-		both := v.newList(v.newText(appendRateLimit(buf[:0], false, &one[0])), of.policy)
+		both := v.newPair(v.newText(text), of.policy)
 		freeFieldValues.Put(v)
 		addRateLimit(fields, both)
 	}
 	if h.xRateLimit {
-		SetXRateLimit(fields, one[:])
+		SetXRateLimit(fields, []policy.Evaluated{{Name: m.Limit, Limit: m.Decision.Limit, Window: of.window, Decision: m.Decision}})
 	}
 }
 
@@ -312,7 +313,7 @@ func (h *limiting) constants(m *Response) *constants {
 		}
 	}
 	item := policy.Evaluated{Name: next.name, Limit: next.size, Window: next.window}
-	next.policy = string(appendRateLimitPolicy(nil, false, &item))
+	next.begin, next.policy = string(appendName(nil, next.name)), string(appendRateLimitPolicy(nil, false, &item))
 	h.constant.Store(next)
 	return next
 }
