@@ -160,6 +160,8 @@ proof  ./redis -v -run EstimatesOfAFleet -costs=20m
 proof  ./redis -v -run CostsOfNodes -cost-nodes=10s
 proof  ./redis -run UnchangedPart -count $(REPEATS)
 proof  ./redis -run GroupOfAnything -rapid.checks=$(WALKS)
+proof  ./postgres -v -run Failover -failover 5000
+proof  ./kv -v -run TestLeader|KilledProcesses -kills 5000
 proof  ./nginx -v -sequences $(SEQUENCES) -in-flight 250
 proof  ./room -run Queue|Model -rapid.checks=$(WALKS)
 proof  ./fleet -v -run RollingDeploy -rolling=$(FAULTS)

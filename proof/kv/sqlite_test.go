@@ -29,7 +29,7 @@ func TestKilledProcesses(t *testing.T) {
 			f := load.Start(t, 3, load.Task{URL: url, Keys: keys})
 			random := seeds.Of(t.Name())
 			for i := range 8 {
-				f.More(t, 200+random.Int64N(200))
+				f.More(t, *killCalls+random.Int64N(*killCalls))
 				f.Kill(i)
 				f.Add(t)
 			}

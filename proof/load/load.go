@@ -213,6 +213,9 @@ func (f *Fleet) count(from io.Reader) {
 // Admitted returns how many calls were admitted so far, as far as they have been reported.
 func (f *Fleet) Admitted() int64 { return f.admitted.Load() }
 
+// Refused returns how many calls were refused so far.
+func (f *Fleet) Refused() int64 { return f.refused.Load() }
+
 // Unknown returns how many calls ended without a decision, or were in flight when their process was killed.
 func (f *Fleet) Unknown() int64 { return f.failed.Load() + f.unknown }
 

@@ -1,10 +1,10 @@
 package postgres
 
 import (
-	"os"
 	"testing"
 
+	"github.com/weirflow/weir/proof/load"
 	"github.com/weirflow/weir/proof/servers"
 )
 
-func TestMain(m *testing.M) { os.Exit(servers.Main(m, &binary)) }
+func TestMain(m *testing.M) { load.Main(func() int { return servers.Main(m, &binary) }) }

@@ -61,8 +61,25 @@ func StartPostgres(t testing.TB, o PostgresOptions) *PostgresServer {
 
 // Postgres starts a server with a database of its own, and waits until it responds.
 func Postgres(ctx context.Context, o PostgresOptions) (*PostgresServer, error) {
-	s := &PostgresServer{options: o}
-	var err error
+	return startPostgres(ctx, &PostgresServer{options: o}, "initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")
+}
+
+// Standby starts a server with the data of this one, which it follows by streaming replication.
+func (s *PostgresServer) Standby(ctx context.Context) (*PostgresServer, error) {
+	host, port, err := net.SplitHostPort(s.Addr)
+	if err != nil {
+		return nil, err
+	}
+	return startPostgres(ctx, &PostgresServer{options: s.options}, "pg_basebackup", "-h", host, "-p", port, "-U", "postgres", "-R", "-X", "stream", "-c", "fast", "--no-sync")
+}
+
+// Promote makes a standby a server that can be written.
+func (s *PostgresServer) Promote(ctx context.Context) error {
+	return s.runProgram(ctx, "pg_ctl", "promote", "-w")
+}
+
+// startPostgres starts a server whose data one of PostgreSQL's programs makes.
+func startPostgres(ctx context.Context, s *PostgresServer, program string, args ...string) (_ *PostgresServer, err error) {
 	if s.claim, err = FreeAddress(); err != nil {
 		return nil, err
 	}
@@ -72,7 +89,10 @@ func Postgres(ctx context.Context, o PostgresOptions) (*PostgresServer, error) {
 		s.claim.Release()
 		return nil, err
 	}
-	if err = s.initialise(ctx); err == nil {
+	if err = s.own(); err == nil {
+		err = s.runProgram(ctx, program, args...)
+	}
+	if err == nil {
 		err = s.Start(ctx)
 	}
 	if err != nil {
@@ -119,28 +139,31 @@ func serverUser() (uid, gid uint32, err error) {
 	return uint32(both[0]), uint32(both[1]), nil
 }
 
-// initialise makes the files of an empty server.
-func (s *PostgresServer) initialise(ctx context.Context) error {
-	if os.Getuid() == 0 {
-		uid, gid, err := serverUser()
-		if err != nil {
-			return err
-		}
-		if err := os.Chown(s.dir, int(uid), int(gid)); err != nil {
-			return err
-		}
+// own makes the folder of the server that of its user.
+func (s *PostgresServer) own() error {
+	if os.Getuid() != 0 {
+		return nil
 	}
-	path, err := postgresProgram("initdb")
+	uid, gid, err := serverUser()
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, path, "-D", filepath.Join(s.dir, "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")
+	return os.Chown(s.dir, int(uid), int(gid))
+}
+
+// runProgram runs one of PostgreSQL's programs on the data of the server, to its end.
+func (s *PostgresServer) runProgram(ctx context.Context, name string, args ...string) error {
+	path, err := postgresProgram(name)
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, path, append(args, "-D", filepath.Join(s.dir, "data"))...)
 	cmd.Dir = s.dir
 	if err := asServer(cmd); err != nil {
 		return err
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("initdb: %w\n%s", err, out)
+		return fmt.Errorf("%s: %w\n%s", name, err, out)
 	}
 	return nil
 }
@@ -187,7 +210,7 @@ func (s *PostgresServer) ready(pid int) error {
 		return err
 	}
 	lines := strings.Split(string(text), "\n")
-	if len(lines) < 8 || lines[0] != strconv.Itoa(pid) || strings.TrimSpace(lines[7]) != "ready" {
+	if len(lines) < 8 || lines[0] != strconv.Itoa(pid) || strings.TrimSpace(lines[7]) != "ready" { // also of a standby that can be read
 		return errors.New("it is starting")
 	}
 	return nil
