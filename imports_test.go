@@ -95,7 +95,7 @@ var floors = map[string][]string{
 	"server/memory":        {".", "internal/rules"},
 	"server/httpapi":       {".", "policy", "failover", "lease", "weirhttp", "weirclient", "internal/...", "server/active", "server/credential", "server/endpoint", "server/face", "server/guard", "server/outstanding", "server/hook", "server/memory", "server/policyfile"}, // tests use lease and weirclient
 	"server/stores":        {".", "policy", "internal/nearest", "server/stores/..."},
-	"server/stores/...":    {".", "keyed", "policy", "internal/...", "server/room", "server/stores/product", "weirredis", "weirrueidis", "weirkv", "weirmemcached", "weiretcd", "weirnats", "weirmysql", "weirsqlite", "weirsql", "weirpgx"}, // a product: see tables
+	"server/stores/...":    {".", "keyed", "policy", "internal/...", "server/room", "server/stores/product", "weirredis", "weirrueidis", "weirkv", "weirmemcached", "weiretcd", "weirnats", "weircluster", "weirmysql", "weirsqlite", "weirsql", "weirpgx"}, // a product: see tables
 	"server/admin":         {".", "policy", "failover", "lease", "internal/...", "server/active", "server/face", "server/guard", "server/policyfile", "server/policymetrics"},
 	"server/policymetrics": {".", "policy", "lease", "server/active"},
 	"server/gateway":       {".", "policy", "keyed", "weirhttp", "internal/...", "server/active", "server/face", "server/plain", "server/policyfile", "server/listen", "server/accesslog", "server/room", "server/upstream", "sim"}, // tests use sim: it reads the access log

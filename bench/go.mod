@@ -97,3 +97,5 @@ replace (
 replace github.com/weirflow/weir/weirpgx => ../weirpgx
 
 replace github.com/weirflow/weir/weirmysql => ../weirmysql
+
+replace github.com/weirflow/weir/weircluster => ../weircluster

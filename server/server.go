@@ -27,6 +27,7 @@ type Options struct {
 	Path   string          // of the policy file; empty without Policy runs the demo
 	Policy string          // the text of a policy that comes from no file; only without Path
 	Log    *slog.Logger    // required
+	Node   string          // which node of a cluster this is, as the URL of the store writes its address
 	Out    io.Writer       // where the demo says what to try; nil for nowhere
 	Reload <-chan struct{} // reads the policy again, beside changes of the file; may be nil
 	Reopen <-chan struct{} // opens the access log again; may be nil
@@ -130,7 +131,7 @@ func (s *server) start(ctx context.Context) error {
 	for _, p := range file.Problems {
 		s.Log.Warn("policy", "file", p.File, "line", p.Line, "column", p.Col, "message", p.Message, "fix", p.Fix)
 	}
-	s.policy, err = active.New(ctx, file, active.Options{Path: s.Path, Log: s.Log, Grace: s.Grace, Accept: s.accept, Complete: s.complete, Succeeds: s.Sockets.HasLine()})
+	s.policy, err = active.New(ctx, file, active.Options{Path: s.Path, Log: s.Log, Grace: s.Grace, Node: s.Node, Accept: s.accept, Complete: s.complete, Succeeds: s.Sockets.HasLine()})
 	if err != nil {
 		return err
 	}

@@ -12,10 +12,14 @@ replace (
 require github.com/caddyserver/caddy/v2 v2.11.9
 
 require (
+	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
 	github.com/bradfitz/gomemcache v0.0.0-20260422231931-4d751bb6e37c // indirect
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
 	github.com/goccy/go-yaml v1.19.2 // indirect
+	github.com/minio/highwayhash v1.0.4 // indirect
+	github.com/nats-io/jwt/v2 v2.8.2 // indirect
+	github.com/nats-io/nats-server/v2 v2.15.2 // indirect
 	github.com/nats-io/nats.go v1.55.0 // indirect
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
@@ -23,6 +27,7 @@ require (
 	github.com/redis/rueidis v1.0.79 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3 // indirect
+	github.com/weirflow/weir/weircluster v0.0.0-00010101000000-000000000000 // indirect
 	github.com/weirflow/weir/weiretcd v0.0.0-00010101000000-000000000000 // indirect
 	github.com/weirflow/weir/weirjwt v0.0.0-00010101000000-000000000000 // indirect
 	github.com/weirflow/weir/weirmemcached v0.0.0-00010101000000-000000000000 // indirect
@@ -103,7 +108,7 @@ require (
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/pgx/v5 v5.11.0 // indirect
 	github.com/jackc/puddle/v2 v2.2.2 // indirect
-	github.com/klauspost/compress v1.20.1 // indirect
+	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/klauspost/cpuid/v2 v2.4.0 // indirect
 	github.com/libdns/libdns v1.1.1 // indirect
 	github.com/manifoldco/promptui v0.9.0 // indirect
@@ -218,3 +223,5 @@ replace (
 replace github.com/weirflow/weir/weirpgx => ../weirpgx
 
 replace github.com/weirflow/weir/weirmysql => ../weirmysql
+
+replace github.com/weirflow/weir/weircluster => ../weircluster

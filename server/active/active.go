@@ -30,6 +30,10 @@ type Options struct {
 	// that began before it. Default: 30 s.
 	Grace time.Duration
 
+	// Node says which of the nodes in a store's URL this process is, for stores that need to know it.
+	// Default: the URL has to say so.
+	Node string
+
 	// Accept refuses a valid policy that cannot be served, or that cannot replace the active one
 	// while it is served. Default: every valid policy is accepted. A candidate whose Untrusted is
 	// set is only planned, for a caller who may not learn about files of this machine.

@@ -22,12 +22,9 @@ func Check(file *policyfile.File) (wrong []policyfile.Problem) {
 		if file.HasErrorIn("stores", def.Name) {
 			continue
 		}
-		s, err := stores.Open(def, file.Policy.Tags(def.Name))
-		if err != nil {
+		if err := stores.Try(def, file.Policy.Tags(def.Name)); err != nil {
 			wrong = append(wrong, file.Wrong(err.Error(), "", "stores", def.Name))
-			continue
 		}
-		_ = s.Close() // nothing was asked of it
 	}
 	if err := checkState(file); err != nil {
 		wrong = append(wrong, file.Wrong("admin.state_file: "+err.Error(), "", "admin", "state_file"))

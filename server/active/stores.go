@@ -27,6 +27,7 @@ type storeSet struct {
 	log   *slog.Logger
 	grace time.Duration // how long a store stays open after the last policy with it was replaced
 	id    string        // of this node, whatever becomes of its stores
+	node  string        // which node of a store's URL this process is; "" if that was not said
 
 	later    bool          // next does not wait for stores that are new
 	settling time.Duration // how long next or settle wait for them
@@ -75,7 +76,7 @@ type (
 var _ interface{ Nodes() int } = roomStore{}
 
 func newStores(o Options) *storeSet {
-	return &storeSet{log: o.Log, grace: o.Grace, later: o.ConnectLater, settling: cmp.Or(o.settling, settling), id: rand.Text(), open: map[string]*store{}, leaving: map[*store]*time.Timer{}}
+	return &storeSet{log: o.Log, grace: o.Grace, later: o.ConnectLater, settling: cmp.Or(o.settling, settling), id: rand.Text(), node: o.Node, open: map[string]*store{}, leaving: map[*store]*time.Timer{}}
 }
 
 // settling is how long the start, or a reload, waits for a store that is new to be connected, so
@@ -97,7 +98,7 @@ func (s *storeSet) next(ctx context.Context, p policy.Policy) (map[string]*store
 			next[def.Name] = old
 			continue
 		}
-		opened, err := s.start(def, byName, p.Tags(def.Name))
+		opened, err := s.start(def, byName, p.Tags(def.Name), fresh)
 		if err != nil {
 			for _, f := range fresh {
 				err = errors.Join(err, f.close())
@@ -172,12 +173,32 @@ func onFailure(text string) failover.OnFailure {
 	return failover.Local
 }
 
+// openProduct opens the product's store, by what an open one runs if it can use that: stores of the policy in force, of
+// those before it, and those that were opened for the next one.
+func (s *storeSet) openProduct(def policy.Store, tag func(name, key string) string, fresh []*store) (product.Store, error) {
+	def, err := stores.At(def, s.node)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	candidates := slices.AppendSeq(slices.Collect(maps.Values(s.open)), maps.Keys(s.leaving))
+	s.mu.Unlock()
+	for _, o := range append(candidates, fresh...) {
+		if a, ok := o.store.(product.Adopter); ok {
+			if adopted, err := a.Adopt(def); adopted != nil || err != nil {
+				return adopted, err
+			}
+		}
+	}
+	return stores.Open(def, tag)
+}
+
 // start opens a store: the product's, with leases around it where the policy has them, and failover
 // around that.
-func (s *storeSet) start(def policy.Store, byName map[string]failover.OnFailure, tag func(name, key string) string) (*store, error) {
+func (s *storeSet) start(def policy.Store, byName map[string]failover.OnFailure, tag func(name, key string) string, fresh []*store) (*store, error) {
 	o := &store{def: def, byName: byName}
 	var err error
-	if o.store, err = stores.Open(def, tag); err != nil {
+	if o.store, err = s.openProduct(def, tag, fresh); err != nil {
 		return nil, err
 	}
 	o.life, o.end = context.WithCancel(context.Background())
@@ -198,7 +219,7 @@ func (s *storeSet) start(def policy.Store, byName map[string]failover.OnFailure,
 	o.fail, err = failover.New(inner, failover.Options{
 		OnFailure:    onFailure(def.OnFailure),
 		ByName:       byName,
-		Nodes:        max(def.Nodes, 1),
+		Nodes:        stores.Nodes(def),
 		Deadline:     def.Deadline,
 		Direct:       stores.IsPrompt(def),
 		ID:           s.id,

@@ -10,6 +10,7 @@ import (
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/nearest"
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/stores/cluster"
 	"github.com/weirflow/weir/server/stores/etcd"
 	"github.com/weirflow/weir/server/stores/memcached"
 	"github.com/weirflow/weir/server/stores/mysql"
@@ -27,6 +28,7 @@ func table() []product.Product {
 		memcached.Product(),
 		etcd.Product(),
 		nats.Product(),
+		cluster.Product(),
 		postgres.Product(),
 		mysql.Product(),
 		sqlite.Product(),
@@ -108,6 +110,37 @@ func KeepsRecords(def policy.Store) bool {
 func IsPrompt(def policy.Store) bool {
 	p, problem := find(def.URL)
 	return problem == nil && p.Prompt
+}
+
+// At returns the store as a process opens it, which was told which node it is, or "".
+func At(def policy.Store, node string) (policy.Store, error) {
+	p, problem := find(def.URL)
+	if problem != nil || p.At == nil {
+		return def, nil
+	}
+	var err error
+	def.URL, err = p.At(def.URL, node)
+	return def, err
+}
+
+// Nodes returns how many nodes the policy says that share a store, at least 1.
+func Nodes(def policy.Store) int {
+	if p, problem := find(def.URL); def.Nodes == 0 && problem == nil && p.Nodes != nil {
+		return max(p.Nodes(def.URL), 1)
+	}
+	return max(def.Nodes, 1)
+}
+
+// Try returns why a store could not be opened.
+func Try(def policy.Store, tag func(name, key string) string) error {
+	if p, problem := find(def.URL); problem == nil && p.Try != nil {
+		return p.Try(def)
+	}
+	s, err := Open(def, tag)
+	if err == nil {
+		_ = s.Close() // nothing was asked of it
+	}
+	return err
 }
 
 // Open opens a store, as product.Product.Open says.

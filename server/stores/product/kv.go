@@ -21,7 +21,7 @@ func KV[S Store](schemes []string, example string, open func(url string, o weirk
 		Schemes: schemes,
 		Example: example,
 		Open: func(def policy.Store, _ func(name, key string) string) (Store, error) {
-			return open(def.URL, weirkv.Options{Prefix: def.Prefix, Timeout: max(def.Deadline, leastTimeout)})
+			return open(def.URL, KVOptions(def))
 		},
 		Check: func(def policy.Store) (all []Problem) {
 			if _, _, err := parse(def.URL); err != nil {
@@ -48,4 +48,9 @@ func KV[S Store](schemes []string, example string, open func(url string, o weirk
 		},
 		Prompt: true,
 	}
+}
+
+// KVOptions are those of weirkv for a store of a policy.
+func KVOptions(def policy.Store) weirkv.Options {
+	return weirkv.Options{Prefix: def.Prefix, Timeout: max(def.Deadline, leastTimeout)}
 }

@@ -23,6 +23,13 @@ type Product struct {
 	// policy.Policy.Tags.
 	Open func(def policy.Store, tag func(name, key string) string) (Store, error)
 
+	// a URL as one process opens it, which was told which node of the URL it is, or ""; nil: all
+	// processes open the same
+	At func(url, node string) (string, error)
+	// why Open would fail, without opening anything; nil: Open begins nothing that others notice
+	Try func(def policy.Store) error
+	// how many nodes the URL says that there are, 0 if it does not; nil: it never does
+	Nodes func(url string) int
 	// what is wrong with the URL and the prefix, without a connection
 	Check func(def policy.Store) []Problem
 	// where the URL leads; nil: each URL is a place of its own
@@ -50,6 +57,12 @@ type Store interface {
 
 	// Connected reports whether Ready would return at once.
 	Connected() bool
+}
+
+// An Adopter is an open store which runs something in this process that only one store could run.
+type Adopter interface {
+	// Adopt opens a store that uses the same; nil if it needs something else.
+	Adopt(def policy.Store) (Store, error)
 }
 
 // A Clocked store decides by the clock of a server, which may step back.
