@@ -182,7 +182,7 @@ func (s *Simulation) send(tries int) {
 		return
 	}
 	r := &request{began: s.now, tries: tries, done: done, work: int64(s.Work(s.rnd))}
-	if s.service.Queue > 0 && len(s.queue)-s.head >= s.service.Queue && s.running.Len() >= s.service.Workers {
+	if s.service.Queue > 0 && len(s.queue)-s.head >= s.service.Queue && (s.service.Paused || s.running.Len() >= s.service.Workers) {
 		b.Dropped++
 		// a refusal by the service takes a millisecond
 		s.inFlight++
