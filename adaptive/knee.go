@@ -182,6 +182,11 @@ func (k *knee) adjust(r reading) {
 	if k.cut.limit > 0 && k.tested(stretch) {
 		return
 	}
+	if low := k.limit < float64(k.Min)+0.5; low && k.cut.age > 2 && k.usual > target {
+		// there is no lower limit to test, so this is what a request takes by itself
+		k.slower(k.usual)
+		return
+	}
 	k.settle(k.limit)
 	before := k.limit
 	if k.fall.limit == 0 && stretch > target {
@@ -229,9 +234,6 @@ func (k *knee) grow(r reading, stretch, ratio float64) {
 // is more certain.
 func (k *knee) learn(r reading, stretch float64) {
 	v := r.variance()
-	if stretch < 1-3*math.Sqrt(k.doubt+v) {
-		k.doubt = 1
-	}
 	weight := k.doubt / (k.doubt + v)
 	k.least *= math.Pow(stretch, weight)
 	k.doubt = k.doubt*(1-weight) + drift
@@ -253,6 +255,9 @@ func (k *knee) dipped(r reading, stretch float64) {
 		return
 	}
 	before := k.least
+	if stretch < 1-3*math.Sqrt(k.doubt+r.variance()) {
+		k.doubt = 1
+	}
 	k.learn(r, stretch)
 	k.restore(k.dip, k.least/before)
 	k.quiet = 0
@@ -288,12 +293,7 @@ func (k *knee) tested(stretch float64) bool {
 		return true
 	case stretch > math.Sqrt(max(queued, 1)*k.cut.stretch):
 		// it did not fall: the service itself has become slower
-		k.least *= stretch
-		if k.fall.limit > k.cut.limit {
-			k.cut = k.fall
-		}
-		k.restore(k.cut, stretch)
-		k.quiet, k.dips = dipEvery-dipSoon, 0
+		k.slower(stretch)
 		return true
 	case stretch < 0.7*queued:
 		// it fell by far more: what had raised it is over
@@ -302,6 +302,17 @@ func (k *knee) tested(stretch float64) bool {
 	}
 	k.cut = state{}
 	return false
+}
+
+// slower multiplies the least latency: the service has become slower, so the limit goes back to
+// where it was.
+func (k *knee) slower(factor float64) {
+	k.least *= factor
+	if k.fall.limit > k.cut.limit {
+		k.cut = k.fall
+	}
+	k.restore(k.cut, factor)
+	k.quiet, k.dips = dipEvery-dipSoon, 0
 }
 
 // restore sets the limit to what the latency before a test allows, after the least latency was

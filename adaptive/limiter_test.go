@@ -163,6 +163,22 @@ func TestIdleLearnsNothing(t *testing.T) {
 	}
 }
 
+// TestLowest: at the lowest limit, a service that has become slower is not taken for a queue for
+// long. The limit would never rise again.
+func TestLowest(t *testing.T) {
+	c, p := Knee{Initial: 2, Max: 2}.begin(func() float64 { return 0.5 })
+	for i := range 40 {
+		latency := 10.0
+		if i > 2 {
+			latency = 17
+		}
+		p = c.next(&period{limit: p.limit, samples: times(16, ms(latency, p.limit)), refused: true, inFlight: int(p.limit)})
+	}
+	if p.limit < 2 {
+		t.Errorf("the limit is %d", p.limit)
+	}
+}
+
 // TestOutliers: one request in 20 that takes a thousand times as long, for reasons of its own, does
 // not lower the limit. Vegas and AIMD do lower it.
 func TestOutliers(t *testing.T) {
