@@ -2,6 +2,7 @@ package keyed
 
 import (
 	"iter"
+	"time"
 
 	"github.com/weirflow/weir"
 )
@@ -28,11 +29,28 @@ func (k *Limiter[K]) Keys() iter.Seq2[K, weir.Decision] {
 	}
 }
 
+// A Reading is the decision of a Peek of 0, and when it was made.
+type Reading struct {
+	weir.Decision
+	At time.Time // just before: ResetAfter and RetryAfter count from then
+}
+
+// Readings is Keys with the time at which each state was read. A caller that is slow gets the later parts of
+// the table as they are later.
+func (k *Limiter[K]) Readings() iter.Seq2[K, Reading] {
+	return func(yield func(K, Reading) bool) {
+		if k.opts.Keys {
+			k.visit(func(v visited[K]) bool { return yield(v.key, Reading{v.d, v.at}) })
+		}
+	}
+}
+
 // visited is a key of the table.
 type visited[K comparable] struct {
 	h   uint64
 	key K
 	d   weir.Decision
+	at  time.Time
 }
 
 // visit goes through the table in the order of the hashes. A segment that is split meanwhile
@@ -57,14 +75,14 @@ func (k *Limiter[K]) visit(yield func(visited[K]) bool) {
 
 // copy appends the keys of a segment.
 func (s *segment[K]) copy(to []visited[K]) []visited[K] {
-	a := s.array
+	a, at := s.array, time.Now()
 	g := grip[K]{k: s.table, s: s, now: s.table.reading(a.version.wall)}
 	for g.slot = 0; g.slot < len(a.slots); g.slot += a.size {
 		var ok bool
 		if g.head, ok = a.lockUsed(g.slot); !ok {
 			continue
 		}
-		v := visited[K]{h: a.hash(g.slot, g.head, s.prefix), d: g.peek(0)}
+		v := visited[K]{h: a.hash(g.slot, g.head, s.prefix), d: g.peek(0), at: at}
 		if a.keys != nil {
 			v.key = a.keys[g.slot/a.size]
 		}

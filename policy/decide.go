@@ -123,12 +123,16 @@ func (e *Engine) decide(ctx context.Context, r *request, route *route, index int
 	if len(places) > 0 && v.refuseBanned(places, r) {
 		return v
 	}
+	var at time.Time
+	if route.warns {
+		at = time.Now()
+	}
 	if len(route.live) > 0 && (len(route.places) > 0 || !v.decideOne(ctx, e, r)) {
 		v.decideAll(ctx, e, r, route)
 	}
 	v.noteOutcome()
 	if route.warns && (v.Outcome == Allow || v.Outcome == Delay || v.Outcome == Deny) {
-		v.warn(e, r)
+		v.warn(e, r, at)
 	}
 	if len(route.places) > 0 && (v.Outcome == Allow || v.Outcome == Delay) {
 		v.findPlaces(ctx, r, places)

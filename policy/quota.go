@@ -128,11 +128,10 @@ func (e *Engine) Usages() iter.Seq[Usage] {
 			if l.table == nil || l.isRest() || !l.isQuota() {
 				continue
 			}
-			at := time.Now()
-			for key, d := range l.table.Keys() {
-				u := Usage{Limit: l.Name, At: at, Shadow: l.Shadow}
+			for key, read := range l.table.Readings() {
+				u := Usage{Limit: l.Name, At: read.At, Shadow: l.Shadow}
 				u.Key, _ = DecodeKey(key)
-				if u.fill(d); u.Used > 0 && !yield(u) {
+				if u.fill(read.Decision); u.Used > 0 && !yield(u) {
 					return
 				}
 			}

@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"context"
+	"net/http"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -66,6 +67,50 @@ func TestWhenUsageResets(t *testing.T) {
 		}
 		if rows != 1001 {
 			t.Errorf("%d rows", rows)
+		}
+	})
+}
+
+// TestWhenUsageInMemoryResets: a client that reads an export slowly gets each key as it is when it is read. The
+// time of all was that of the beginning, so that windows seemed to end too early, by all that was spent before.
+func TestWhenUsageInMemoryResets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, err := policy.New(policy.Policy{
+			Limits: []policy.Limit{{Name: "hourly", Limit: weir.FixedWindow{Limit: 10, Window: time.Hour, Align: "first"}, Key: []string{"header.k"}, OnMissing: "deny"}},
+			Routes: []policy.Route{{Match: "/", Limits: []string{"hourly"}}},
+		}, policy.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		const early, late = 20_000, 20_000
+		use := func(from, n int) {
+			for i := range n {
+				e.Decide(policy.Request{Method: "GET", Path: "/", Header: http.Header{"K": {strconv.Itoa(from + i)}}})
+			}
+		}
+		use(0, early)
+		ends := time.Now().Add(time.Hour)
+		<-time.After(30 * time.Minute)
+		use(early, late)
+		endsLate := time.Now().Add(time.Hour)
+		rows := [2]int{}
+		for u := range e.Usages() {
+			n, err := strconv.Atoi(u.Key[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			end, of := ends, 0
+			if n >= early {
+				end, of = endsLate, 1
+			}
+			if rows[of]++; !u.At.Add(u.Reset).Equal(end) || u.Used != 1 {
+				t.Fatalf("%v, read at %v: reset at %v, and not at %v", u.Key, u.At, u.At.Add(u.Reset), end)
+			}
+			<-time.After(100 * time.Millisecond) // the windows of the early keys end after 18,000 lines
+		}
+		if rows[1] != late || rows[0] == 0 || rows[0] == early {
+			t.Errorf("%v lines: of the early keys, only those that were read before their windows ended", rows)
 		}
 	})
 }

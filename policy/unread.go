@@ -1,5 +1,7 @@
 package policy
 
+import "time"
+
 // RefuseUnread refuses a request before its body is read, if a limit in memory refuses it whose key
 // and cost do not depend on the body. ok is false if none does: then DecideMatch decides. A queue
 // refuses nothing here, and neither does a limit with a zone or in a store. Of several limits that
@@ -20,6 +22,7 @@ func (e *Engine) RefuseUnread(m *Match) (v Verdict, ok bool) {
 	}
 	r.unread = true
 	defer func() { r.unread = false }()
+	at := time.Now() // of a warning
 	var by *limit
 	for _, l := range live {
 		if l.wait || l.zone != nil || l.readsBody(r) {
@@ -48,7 +51,7 @@ func (e *Engine) RefuseUnread(m *Match) (v Verdict, ok bool) {
 	by.counts.limited.Add(1)
 	v.noteOutcome()
 	if route.warns {
-		v.warn(e, r)
+		v.warn(e, r, at)
 	}
 	return v, true
 }

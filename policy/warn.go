@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weirflow/weir"
 )
@@ -21,6 +22,7 @@ type Warning struct {
 	Key      []string // its parts; nil for a key that is kept as a hash, as it is long
 	Plan     string
 	Decision weir.Decision
+	At       time.Time // just before the decision: its ResetAfter counts from then
 }
 
 // parseWarnAt parses a share of a limit, like 80%; 0 for an empty text.
@@ -60,7 +62,7 @@ func (l *limit) warned(d *weir.Decision) (is bool, percent int64) {
 //
 // The true cost of a request may be known only afterwards. Then the first request warns that finds the
 // part used, its own estimate not counted, and also if it is refused: each node warns once.
-func (v *Verdict) warn(e *Engine, r *request) {
+func (v *Verdict) warn(e *Engine, r *request, at time.Time) {
 	for i, l := range v.evaluated {
 		if l.warnAt == 0 || v.charges != nil && v.charges[i].Skip {
 			continue
@@ -87,7 +89,7 @@ func (v *Verdict) warn(e *Engine, r *request) {
 		}
 		l.counts.warned.Add(1)
 		if e.opts.Warn != nil {
-			w := Warning{Limit: l.Name, Plan: l.plan, Decision: d}
+			w := Warning{Limit: l.Name, Plan: l.plan, Decision: d, At: at}
 			w.Key, _ = DecodeKey(string(key))
 			e.opts.Warn(w)
 		}

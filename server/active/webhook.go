@@ -84,7 +84,7 @@ func (h *webhook) run() {
 
 // deliver sends a warning, with retries that are further and further apart.
 func (h *webhook) deliver(w policy.Warning) {
-	body, err := warningJSON(w, time.Now())
+	body, err := warningJSON(w)
 	pause := h.backoff
 	for try := 1; err == nil; try++ {
 		if err = h.post(body); err == nil {
@@ -107,8 +107,8 @@ func (h *webhook) deliver(w policy.Warning) {
 	}
 }
 
-// warningJSON returns the body of a call.
-func warningJSON(w policy.Warning, now time.Time) ([]byte, error) {
+// warningJSON returns the body of a call. The time is rounded up to whole seconds: nothing is back before.
+func warningJSON(w policy.Warning) ([]byte, error) {
 	d := w.Decision
 	return json.Marshal(struct {
 		Limit     string   `json:"limit"`
@@ -118,7 +118,7 @@ func warningJSON(w policy.Warning, now time.Time) ([]byte, error) {
 		Used      int64    `json:"used"`
 		Remaining int64    `json:"remaining"`
 		ResetAt   string   `json:"reset_at"`
-	}{w.Limit, w.Key, w.Plan, d.Limit, d.Limit - d.Remaining, d.Remaining, now.Add(d.ResetAfter + time.Second - 1).UTC().Truncate(time.Second).Format(time.RFC3339)})
+	}{w.Limit, w.Key, w.Plan, d.Limit, d.Limit - d.Remaining, d.Remaining, w.At.Add(d.ResetAfter + time.Second - 1).UTC().Truncate(time.Second).Format(time.RFC3339)})
 }
 
 func (h *webhook) post(body []byte) error {

@@ -84,3 +84,36 @@ routes: [{ match: /, limits: [monthly] }]
 		t.Errorf("%d sent, %d dropped", down.sent.Load(), down.dropped.Load())
 	}
 }
+
+// TestWebhookNamesTheEndOfTheWindow: the reset_at of a window that ends on a whole second is that second. It was
+// one later, as time had passed between the decision and the call.
+func TestWebhookNamesTheEndOfTheWindow(t *testing.T) {
+	got := make(chan string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var one struct {
+			ResetAt string `json:"reset_at"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&one); err != nil {
+			t.Error(err)
+		}
+		got <- one.ResetAt
+	}))
+	defer server.Close()
+	p, err := New(t.Context(), parse(t, `
+warnings: { webhook: "`+server.URL+`" }
+limits: { monthly: { warn_at: 50%, fixed_window: { limit: 1, align: month } } }
+routes: [{ match: /, limits: [monthly] }]
+`), Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	now := time.Now().UTC()
+	p.Engine().Decide(policy.Request{Method: "GET", Path: "/"})
+	end := func(of time.Time) string {
+		return time.Date(of.Year(), of.Month()+1, 1, 0, 0, 0, 0, time.UTC).Format(time.RFC3339)
+	}
+	if at := <-got; at != end(now) && at != end(time.Now().UTC()) { // the month may end meanwhile
+		t.Errorf("reset_at is %s, and not %s", at, end(now))
+	}
+}
