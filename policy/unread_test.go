@@ -1,12 +1,17 @@
 package policy_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
+	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/weirtest"
 )
 
 // unreadable is a body that fails the test where it is read.
@@ -38,7 +43,7 @@ func TestRefuseUnread(t *testing.T) {
 		if !m.ReadsBody(r) || !e.Identify(t.Context(), &m) {
 			t.Fatal("the body is not needed")
 		}
-		return e.RefuseUnread(&m)
+		return e.RefuseUnread(t.Context(), &m)
 	}
 	if v, ok := refused("", 4); !ok || v.Outcome != policy.Deny || v.Limit != "requests" || counts(e, "requests") != [3]uint64{0, 1, 0} {
 		t.Errorf("without a part of the key: %v, %+v, %v", ok, v, counts(e, "requests"))
@@ -77,4 +82,75 @@ func TestRefuseUnread(t *testing.T) {
 	if v, ok := refused("b", -1); ok {
 		t.Errorf("a prompt of unknown size: refused by %s", v.Limit)
 	}
+}
+
+// TestRefuseUnreadOfStores: so does a limit in a store, with one call that charges nothing. No store is called
+// for a request that a limit in memory refuses, and one that does not respond decides after the body.
+func TestRefuseUnreadOfStores(t *testing.T) {
+	c := new(weirtest.Clock)
+	store := &callsOf{Store: weirtest.NewStore(c.Now)}
+	e, err := policy.New(policy.Policy{
+		Stores: []policy.Store{{Name: "s", OnFailure: "deny"}},
+		Limits: []policy.Limit{
+			{Name: "models", Key: []string{"header.x-user", "body.model"}, Limit: bucket("1/h", 1), Store: "s"},
+			{Name: "requests", Key: []string{"header.x-user"}, Limit: bucket("6/m", 2), Store: "s"},
+			{Name: "all", Limit: bucket("1/m", 3)},
+			{Name: "days", Key: []string{"header.x-user"}, Limit: bucket("1000/h", 1000), Store: "s"},
+		},
+		Routes: []policy.Route{{Match: "/", Limits: []string{"models", "requests", "days", "all"}}},
+	}, policy.Options{Clock: c.Now, Stores: map[string]weir.Store{"s": store}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	refused := func(user string) (policy.Verdict, bool) {
+		r := httptest.NewRequest("POST", "/", io.NopCloser(unreadable{t}))
+		r.Header.Set("X-User", user)
+		m := e.Match(policy.Request{Method: "POST", Path: "/", Header: r.Header, Length: 4})
+		store.calls = nil
+		return e.RefuseUnread(t.Context(), &m)
+	}
+	for _, model := range []string{"m", "n"} {
+		if v, ok := refused("a"); ok || fmt.Sprint(store.calls) != "[[peek requests peek days]]" {
+			t.Fatalf("refused by %q: %v", v.Limit, store.calls)
+		}
+		if v := decideBody(t, e, `{"model":"`+model+`"}`, "X-User", "a"); v.Outcome != policy.Allow {
+			t.Fatalf("%+v", v)
+		}
+	}
+	v, ok := refused("a")
+	if !ok || v.Outcome != policy.Deny || v.Limit != "requests" || v.Decision.RetryAfter != 10*sec || len(v.Evaluated()) != 1 || v.Evaluated()[0].Name != "requests" {
+		t.Errorf("%v, %+v", ok, v)
+	}
+	if n := e.Counts()[1]; n.Limited != 1 || n.Sources[v.Decision.Source] != 3 {
+		t.Errorf("%+v", n)
+	}
+	store.err = errors.New("connection reset")
+	if v, ok := refused("a"); ok || len(store.calls) != 1 {
+		t.Errorf("by a store that does not respond: %+v", v)
+	}
+	store.err = nil
+	decideBody(t, e, `{"model":"m"}`, "X-User", "b")
+	if v, ok := refused("a"); !ok || v.Limit != "all" || len(store.calls) != 0 {
+		t.Errorf("%v, %+v, calls %v", ok, v, store.calls)
+	}
+}
+
+// callsOf records the calls of a store, and may fail instead.
+type callsOf struct {
+	weir.Store
+	err   error
+	calls [][]string
+}
+
+func (s *callsOf) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
+	var call []string
+	for _, c := range batch {
+		name, _, _ := strings.Cut(c.Name, "@")
+		call = append(call, c.Op.String(), name)
+	}
+	if s.calls = append(s.calls, call); s.err != nil {
+		return s.err
+	}
+	return s.Store.Do(ctx, batch, out)
 }

@@ -85,7 +85,7 @@ func TestWarningsBeforeTheBody(t *testing.T) {
 	v.Done(weir.OK)
 	for range 3 {
 		m := e.Match(policy.Request{Method: "POST", Path: "/", Header: http.Header{"X-User": {"ann"}}, Length: 13})
-		if v, refused := e.RefuseUnread(&m); !refused || v.Limit != "tokens" {
+		if v, refused := e.RefuseUnread(t.Context(), &m); !refused || v.Limit != "tokens" {
 			t.Fatalf("refused: %v by %q", refused, v.Limit)
 		}
 	}

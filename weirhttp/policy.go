@@ -208,7 +208,7 @@ func (h *policing) match(request policy.Request) policy.Match {
 func (h *policedHandler) decide(w http.ResponseWriter, r *http.Request, m *policy.Match, client string) (v policy.Verdict, whole *http.Request, free func(), ok bool) {
 	free = func() {}
 	if m.ReadsBody(r) && h.engine.Identify(r.Context(), m) {
-		if v, refused := h.engine.RefuseUnread(m); refused {
+		if v, refused := h.engine.RefuseUnread(r.Context(), m); refused {
 			return v, r, free, true
 		}
 		next := *r

@@ -38,7 +38,7 @@ func (g *Gateway) decide(r *http.Request, s *state, m *policy.Match, v *policy.V
 	free = func() {}
 	if m.ReadsBody(r) && s.engine.Identify(r.Context(), m) {
 		var refused bool
-		if *v, refused = s.engine.RefuseUnread(m); refused {
+		if *v, refused = s.engine.RefuseUnread(r.Context(), m); refused {
 			return free, nil
 		}
 		if free, err = g.readBody(r, m, client); err != nil {
