@@ -47,10 +47,18 @@ func (s *shadows) reserve(l *limit, key string, cost int64) (settle func(actual 
 // run runs a function of a shadow limit that calls its store, in the background. It reports false for one
 // that is skipped.
 func (s *shadows) run(l *limit, f func()) bool {
+	runs := s.try(f)
+	if !runs {
+		l.counts.missed.Add(1)
+	}
+	return runs
+}
+
+// try runs a function in the background. It reports false if too many run.
+func (s *shadows) try(f func()) bool {
 	select {
 	case s.slots <- struct{}{}:
 	default:
-		l.counts.missed.Add(1)
 		return false
 	}
 	go func() {
@@ -62,13 +70,7 @@ func (s *shadows) run(l *limit, f func()) bool {
 
 // afterwards runs a function that calls a store.
 func (s *shadows) afterwards(f func()) {
-	select {
-	case s.slots <- struct{}{}:
-		go func() {
-			defer func() { <-s.slots }()
-			f()
-		}()
-	default:
+	if !s.try(f) {
 		f()
 	}
 }

@@ -41,7 +41,7 @@ func (e *Engine) RefuseUnread(ctx context.Context, m *Match) (v Verdict, ok bool
 		}
 	}
 	if u.by == nil {
-		u.peekStores(ctx, e)
+		u.peekStores(ctx)
 	}
 	if u.by == nil {
 		return Verdict{}, false
@@ -100,7 +100,7 @@ func (u *unread) note(l *limit, key string, cost int64, d weir.Decision) {
 }
 
 // peekStores peeks at the limits in stores, with one call of each store.
-func (u *unread) peekStores(ctx context.Context, e *Engine) {
+func (u *unread) peekStores(ctx context.Context) {
 	for _, s := range stagesOf(u.stored) {
 		var batch []weir.Charge
 		for _, l := range s.limits {

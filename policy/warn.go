@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // Warnings is where Warnings are sent, besides metrics and clients.
@@ -61,7 +63,8 @@ func (l *limit) warned(d *weir.Decision) (is bool, percent int64) {
 // limit.
 //
 // The true cost of a request may be known only afterwards. Then the first request warns that finds the
-// part used, its own estimate not counted, and also if it is refused: each node warns once.
+// part used, its own estimate not counted, and also if it is refused. A mark in the store says whether
+// another node has warned.
 func (v *Verdict) warn(e *Engine, r *request, at time.Time) {
 	for i, l := range v.evaluated {
 		if l.warnAt == 0 || v.charges != nil && v.charges[i].Skip {
@@ -84,16 +87,61 @@ func (v *Verdict) warn(e *Engine, r *request, at time.Time) {
 			if before < l.warnsAt(d.Limit) || !l.warnedOf.add(l.plan+"\x00"+string(key), e.now(), d.ResetAfter) {
 				continue
 			}
+			if l.store != nil && l.warnLater(e, string(key), l.keyInStore(key, r), d, at) {
+				continue
+			}
 		case v.Outcome == Deny, before >= l.warnsAt(d.Limit):
 			continue
 		}
-		l.counts.warned.Add(1)
-		if e.opts.Warn != nil {
-			w := Warning{Limit: l.Name, Plan: l.plan, Decision: d, At: at}
-			w.Key, _ = DecodeKey(string(key))
-			e.opts.Warn(w)
+		l.sendWarning(e, string(key), d, at)
+	}
+}
+
+func (l *limit) sendWarning(e *Engine, key string, d weir.Decision, at time.Time) {
+	l.counts.warned.Add(1)
+	if e.opts.Warn != nil {
+		w := Warning{Limit: l.Name, Plan: l.plan, Decision: d, At: at}
+		w.Key, _ = DecodeKey(key)
+		e.opts.Warn(w)
+	}
+}
+
+// warnedName begins the names of marks. No limit of a policy has capitals.
+const warnedName = "WARNED."
+
+// warnLater calls warnFirst in the background. It reports false if too many calls of stores run.
+func (l *limit) warnLater(e *Engine, key, stored string, d weir.Decision, at time.Time) bool {
+	return e.shadows.try(func() { l.warnFirst(e, key, stored, d, at) })
+}
+
+// warnFirst warns unless another node has: the first takes the mark of the key and window in the store, a
+// limit of 1 with the windows of this one. If the store does not decide about it, each node warns.
+func (l *limit) warnFirst(e *Engine, key, stored string, d weir.Decision, at time.Time) {
+	if mark := l.mark(); mark != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		batch, out := []weir.Charge{{Name: warnedName + l.state, Key: stored, Limit: mark, Plan: l.plan, Cost: 1}}, make([]weir.Decision, 1)
+		err := l.store.Do(ctx, batch, out)
+		if by := out[0].Source; err == nil && !out[0].Allowed && (by == weir.SourceStore || by == weir.SourceLease || by == weir.SourceLocal) {
+			return
 		}
 	}
+	l.sendWarning(e, key, d, at)
+}
+
+// mark returns the limit whose first call in a window is admitted; nil for an algorithm that has none.
+func (l *limit) mark() weir.Limit {
+	p, ok := rules.ParamsOf(l.Limit.Limit).(rules.Shared)
+	size, _ := capacityOf(l.Limit.Limit)
+	if !ok || size < 1 {
+		return nil
+	}
+	mark := rules.WithParams(l.Limit.Limit, p.Share(size))
+	of, err := weir.Prepare(mark, time.Microsecond)
+	if err != nil || of.Largest() != 1 || !of.Peek(nil, 0, 1).Allowed {
+		return nil
+	}
+	return mark
 }
 
 // warnings checks when a limit warns.

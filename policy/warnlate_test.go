@@ -1,10 +1,14 @@
 package policy_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -91,5 +95,112 @@ func TestWarningsBeforeTheBody(t *testing.T) {
 	}
 	if !slices.Equal(warned, []string{"tokens"}) {
 		t.Errorf("warned %q", warned)
+	}
+}
+
+// TestWarningsOfLateCostsInAStore: of several gateways that share a limit whose costs are known only
+// afterwards, the first warns. While the store does not respond to that question, each warns once.
+func TestWarningsOfLateCostsInAStore(t *testing.T) {
+	for _, w := range []struct {
+		limit  weir.Limit
+		broken bool
+		want   int
+	}{
+		{weir.FixedWindow{Limit: 1000, Align: "month"}, false, 1},
+		{weir.TokenBucket{Rate: weir.PerDay(1000), Burst: 1000}, false, 1},
+		{weir.FixedWindow{Limit: 1000, Align: "month"}, true, 2},
+	} {
+		store := &markless{Store: weirtest.NewStore(nil), broken: w.broken}
+		var mu sync.Mutex
+		warned := 0
+		both := [2]*policy.Engine{}
+		for i := range both {
+			p := costly(w.limit, policy.Costs{Before: terms("1"), After: terms("header.x-cost")}, func(l *policy.Limit) { l.WarnAt, l.Key, l.Store = "80%", []string{"header.x-user"}, "s" })
+			p.Stores = []policy.Store{{Name: "s", URL: "memory://"}}
+			e, err := policy.New(p, policy.Options{Stores: map[string]weir.Store{"s": store}, Warn: func(policy.Warning) {
+				mu.Lock()
+				defer mu.Unlock()
+				warned++
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			both[i] = e
+		}
+		deadline := time.Now().Add(time.Minute)
+		for after := 0; after < 20 && time.Now().Before(deadline); {
+			for _, e := range both {
+				v := decideBody(t, e, "", "X-User", "ann")
+				if v.Outcome == policy.Allow {
+					respond(&v, http.Header{"X-Cost": {"50"}}, "")
+				}
+				v.Done(weir.OK)
+			}
+			mu.Lock()
+			if warned >= w.want {
+				after++
+			}
+			mu.Unlock()
+		}
+		var counted uint64
+		for _, e := range both {
+			e.Close() // waits for calls of the store
+			counted += e.Counts()[0].Warned
+		}
+		if warned != w.want || counted != uint64(w.want) {
+			t.Errorf("%+v: %d warnings, and %d are counted", w, warned, counted)
+		}
+	}
+}
+
+// markless is a store that may not respond about marks.
+type markless struct {
+	weir.Store
+	broken bool
+}
+
+func (s *markless) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
+	if s.broken && strings.HasPrefix(batch[0].Name, "WARNED.") {
+		return errors.New("connection reset")
+	}
+	return s.Store.Do(ctx, batch, out)
+}
+
+// TestWarningsOfReservations: calls that reserve and settle later warn once in a window, by what was used.
+func TestWarningsOfReservations(t *testing.T) {
+	clock := new(weirtest.Clock)
+	var warned []string
+	e, err := policy.New(policy.Policy{Limits: []policy.Limit{{Name: "tokens", Key: []string{"header.x-user"}, WarnAt: "80%", Limit: weir.FixedWindow{Limit: 1000, Window: time.Hour}}}},
+		policy.Options{Clock: clock.Now, Timers: clock.AfterFunc, Warn: func(w policy.Warning) { warned = append(warned, w.Key[0]) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	reserve := func(user string, cost, actual int64, allowed bool, warnings ...string) {
+		t.Helper()
+		a, err := e.Reserve(t.Context(), []policy.Ask{{Limit: "tokens", Key: []string{user}, Cost: cost}}, 0)
+		if err != nil || a.Allowed != allowed {
+			t.Fatalf("%+v, %v", a, err)
+		}
+		if allowed {
+			if err := a.Settle(t.Context(), []int64{actual}, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !slices.Equal(warned, warnings) {
+			t.Fatalf("warned %q, want %q", warned, warnings)
+		}
+	}
+	reserve("ann", 900, 100, true) // by its estimate alone
+	reserve("ann", 10, 700, true)  // 800 are used afterwards
+	reserve("ann", 10, 10, true, "ann")
+	reserve("ann", 10, 10, true, "ann")
+	reserve("bob", 10, 850, true, "ann")
+	reserve("bob", 500, 0, false, "ann", "bob") // a refusal finds it, too
+	clock.Set(clock.Now() + int64(time.Hour))
+	reserve("ann", 10, 850, true, "ann", "bob")
+	reserve("ann", 10, 10, true, "ann", "bob", "ann")
+	if n := e.Counts()[0].Warned; n != 3 {
+		t.Errorf("%d are counted", n)
 	}
 }

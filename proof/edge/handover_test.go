@@ -42,10 +42,10 @@ routes:
 	return d
 }
 
-// used returns what a team has used of a limit in the newest process.
-func (d *daemon) used(t *testing.T, limit, team string) int64 {
+// used returns what the team red has used of a limit in the newest process.
+func (d *daemon) used(t *testing.T, limit string) int64 {
 	t.Helper()
-	resp, err := http.Get("http://" + d.admin + "/v1/usage?key=" + team + "&limit=" + limit)
+	resp, err := http.Get("http://" + d.admin + "/v1/usage?key=red&limit=" + limit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,13 +78,13 @@ func (d *daemon) metric(t *testing.T, begin string) string {
 	return ""
 }
 
-// spend sends a request with a cost, and returns its status; 0 if the connection was closed before.
-func spend(client *http.Client, url, team string, cost int64) int {
+// spend sends a request of the team red with a cost, and returns its status; 0 if the connection was closed before.
+func spend(client *http.Client, url string, cost int64) int {
 	req, err := http.NewRequest("GET", url, nil)
 	if err != nil {
 		return 0
 	}
-	req.Header.Set("X-Team", team)
+	req.Header.Set("X-Team", "red")
 	req.Header.Set("X-Cost", strconv.FormatInt(cost, 10))
 	resp, err := client.Do(req)
 	if err != nil {
@@ -128,7 +128,7 @@ func TestRestartKeepsQuotas(t *testing.T) {
 						case <-done:
 							return
 						default:
-							count(spend(client, "http://"+d.gateway+[]string{"/one", "/both"}[n%2], "red", 1+n%3), 1+n%3)
+							count(spend(client, "http://"+d.gateway+[]string{"/one", "/both"}[n%2], 1+n%3), 1+n%3)
 						}
 					}
 				})
@@ -148,17 +148,17 @@ func TestRestartKeepsQuotas(t *testing.T) {
 				transport := &http.Transport{}
 				defer transport.CloseIdleConnections()
 				idle[i] = &http.Client{Transport: transport, Timeout: servers.Patience}
-				count(spend(idle[i], "http://"+d.gateway+"/one", "red", 1), 1)
+				count(spend(idle[i], "http://"+d.gateway+"/one", 1), 1)
 			}
 			d.restart(t)
 			// The rest is less than the clients send now, of both processes.
-			most := monthly - d.used(t, "monthly", "red") - 100_000
-			count(spend(http.DefaultClient, "http://"+d.gateway+"/one", "red", most), most)
+			most := monthly - d.used(t, "monthly") - 100_000
+			count(spend(http.DefaultClient, "http://"+d.gateway+"/one", most), most)
 			var old atomic.Int64
 			for _, client := range idle {
 				wg.Go(func() {
 					for range 10 {
-						if status := spend(client, "http://"+d.gateway+"/one", "red", 9000); status != 0 {
+						if status := spend(client, "http://"+d.gateway+"/one", 9000); status != 0 {
 							count(status, 9000)
 						} else {
 							old.Add(1) // the connection was closed before the request: nothing is charged
@@ -170,10 +170,10 @@ func TestRestartKeepsQuotas(t *testing.T) {
 			close(done)
 			wg.Wait()
 			for admitted.Load() < monthly && !t.Failed() { // refused requests were larger than what is left
-				count(spend(http.DefaultClient, "http://"+d.gateway+"/one", "red", 1), 1)
+				count(spend(http.DefaultClient, "http://"+d.gateway+"/one", 1), 1)
 			}
-			count(spend(http.DefaultClient, "http://"+d.gateway+"/one", "red", 1), 1)
-			if got, used := admitted.Load(), d.used(t, "monthly", "red"); got != monthly || used != monthly {
+			count(spend(http.DefaultClient, "http://"+d.gateway+"/one", 1), 1)
+			if got, used := admitted.Load(), d.used(t, "monthly"); got != monthly || used != monthly {
 				t.Errorf("%d were admitted, and %d are used of %d", got, used, monthly)
 			}
 			t.Logf("%d requests, %d refused, %d connections closed before", requests.Load(), refused.Load(), old.Load())
@@ -207,16 +207,16 @@ func TestRestartSettlesRequestsInFlight(t *testing.T) {
 	if resp, err := http.ReadResponse(bufio.NewReader(ends), nil); err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatal(resp, err)
 	}
-	servers.Poll(t, "its bytes are charged in the new process", func() bool { return d.used(t, "bytes", "red") == 7 })
+	servers.Poll(t, "its bytes are charged in the new process", func() bool { return d.used(t, "bytes") == 7 })
 	if err := syscall.Kill(d.pids[0], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	servers.Poll(t, "the old process ends", func() bool { return ended(d.pids[0]) })
-	if got := d.used(t, "bytes", "red"); got != 7 {
+	if got := d.used(t, "bytes"); got != 7 {
 		t.Errorf("%d are used after the old process was killed", got)
 	}
 	io.WriteString(stays, "0\r\n\r\n")
-	if got := spend(http.DefaultClient, "http://"+d.gateway+"/one", "red", 1); got != 200 {
+	if got := spend(http.DefaultClient, "http://"+d.gateway+"/one", 1); got != 200 {
 		t.Errorf("the new process: %d", got)
 	}
 }
