@@ -129,7 +129,8 @@ func (k *KV) CompareAndSwap(ctx context.Context, key string, revision uint64, va
 		jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithMsgTTL(ttl), jetstream.WithRetryAttempts(0))
 	var of *jetstream.APIError
 	switch {
-	case errors.As(err, &of) && of.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence:
+	case errors.As(err, &of) && (of.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
+		of.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant): // of a stream with replicas, while another write of the key is in flight
 		return 0, false, nil
 	case err != nil:
 		return 0, false, k.lost(err)

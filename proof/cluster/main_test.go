@@ -10,4 +10,9 @@ import (
 // binary is the weir command.
 var binary string
 
-func TestMain(m *testing.M) { os.Exit(servers.Main(m, &binary)) }
+func TestMain(m *testing.M) {
+	if config := os.Getenv(natsVariable); config != "" {
+		os.Exit(serveNATS(config))
+	}
+	os.Exit(servers.Main(m, &binary))
+}
