@@ -22,6 +22,7 @@ require (
 	github.com/weirflow/weir/weiretcd v0.0.0-00010101000000-000000000000
 	github.com/weirflow/weir/weirjwt v0.0.0-00010101000000-000000000000
 	github.com/weirflow/weir/weirmemcached v0.0.0-00010101000000-000000000000
+	github.com/weirflow/weir/weirmysql v0.0.0-00010101000000-000000000000
 	github.com/weirflow/weir/weirnats v0.0.0-00010101000000-000000000000
 	go.uber.org/ratelimit v0.3.1
 	golang.org/x/sync v0.24.0
@@ -54,10 +55,12 @@ require (
 )
 
 require (
+	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2 // indirect
 	github.com/envoyproxy/protoc-gen-validate v1.3.3 // indirect
 	github.com/go-jose/go-jose/v4 v4.1.8 // indirect
 	github.com/go-pkgz/expirable-cache/v3 v3.0.0 // indirect
+	github.com/go-sql-driver/mysql v1.10.1 // indirect
 	github.com/influxdata/tdigest v0.0.1 // indirect
 	github.com/klauspost/cpuid/v2 v2.4.0 // indirect
 	github.com/pkg/errors v0.9.1 // indirect

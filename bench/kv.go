@@ -15,6 +15,7 @@ import (
 	"github.com/weirflow/weir/weiretcd"
 	"github.com/weirflow/weir/weirkv"
 	"github.com/weirflow/weir/weirmemcached"
+	"github.com/weirflow/weir/weirmysql"
 	"github.com/weirflow/weir/weirnats"
 )
 
@@ -25,7 +26,8 @@ type kvWorld struct {
 	end  func() error
 }
 
-// kvWorlds starts memcached, etcd with its data in a temporary folder, and a NATS server in this process.
+// kvWorlds starts memcached, MariaDB and etcd with their data in temporary folders, and a NATS server in this process.
+// MariaDB waits for the disk at each commit, as by default.
 func kvWorlds() (all []kvWorld, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
@@ -40,6 +42,13 @@ func kvWorlds() (all []kvWorld, err error) {
 	all = append(all, kvWorld{"memcached", func(o weirkv.Options) (*weirkv.Store, func() error, error) {
 		return opened(weirmemcached.Open("memcached://"+m.Addr, o))
 	}, m.Stop})
+	d, err := servers.MariaDB(ctx, servers.MariaDBOptions{Persist: true, Config: []string{"--max-connections=1200"}})
+	if err != nil {
+		return all, err
+	}
+	all = append(all, kvWorld{"mariadb", func(o weirkv.Options) (*weirkv.Store, func() error, error) {
+		return opened(weirmysql.Open(d.URL(), o))
+	}, d.Stop})
 	e, err := servers.Etcd(ctx, dir, 1)
 	if err != nil {
 		return all, err
@@ -60,7 +69,7 @@ func kvWorlds() (all []kvWorld, err error) {
 
 // opened is a store that is ready, with its Close.
 func opened[S interface {
-	*weirmemcached.Store | *weiretcd.Store | *weirnats.Store
+	*weirmemcached.Store | *weiretcd.Store | *weirnats.Store | *weirmysql.Store
 	Ready(context.Context) error
 	Close() error
 }](s S, err error) (*weirkv.Store, func() error, error) {
@@ -78,6 +87,8 @@ func opened[S interface {
 	case *weiretcd.Store:
 		return s.Store, s.Close, nil
 	case *weirnats.Store:
+		return s.Store, s.Close, nil
+	case *weirmysql.Store:
 		return s.Store, s.Close, nil
 	}
 	return nil, nil, errors.New("no such store")

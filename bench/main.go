@@ -43,7 +43,7 @@ func sections() []section {
 		{"keyflood", "100,000,000 keys through a table that keeps 1,000,000", keyFlood},
 		{"replay", "the replay of an access log: parsing, deciding, and the whole way", replay},
 		{"redis", "limits in Redis, beside redis_rate and a script that does nothing", redis},
-		{"kv", "a token bucket in memcached, etcd and NATS: callers that share writes, beside callers that do not", kv},
+		{"kv", "a token bucket in memcached, MariaDB, etcd and NATS: callers that share writes, beside callers that do not", kv},
 		{"rls", "Envoy's rate limit service, beside envoyproxy/ratelimit and a gRPC server that decides nothing", rls},
 		{"json", "limits over HTTP and JSON, beside a handler of net/http that decides nothing", jsonService},
 		{"resp", "CL.THROTTLE over the Redis protocol, beside redis-server with the same rule in Lua", resp},

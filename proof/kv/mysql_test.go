@@ -320,3 +320,47 @@ func TestMySQLTLS(t *testing.T) {
 		}
 	}
 }
+
+// TestMySQLContended: the sum of what nodes charge one key at the same time is exact, also while the server is
+// killed and started again.
+func TestMySQLContended(t *testing.T) {
+	server := servers.StartMariaDB(t, servers.MariaDBOptions{Persist: true})
+	const burst, nodes = 800_000, 8
+	limit := weir.TokenBucket{Rate: weir.PerHour(1), Burst: burst}
+	var admitted, unknown atomic.Int64
+	var all []*weirmysql.Store
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range nodes {
+		s := openedMySQL(t, server.URL(), weirkv.Options{Timeout: 5 * time.Second})
+		all = append(all, s)
+		for range 2 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					switch ok, err := taken(t, s, "k", limit); {
+					case err != nil:
+						unknown.Add(1)
+						<-time.After(time.Millisecond)
+					case ok:
+						admitted.Add(1)
+					}
+				}
+			})
+		}
+	}
+	servers.Poll(t, "charges", func() bool { return admitted.Load() > 200 })
+	server.Kill()
+	if err := server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := admitted.Load()
+	servers.Poll(t, "charges after", func() bool { return admitted.Load() > before+200 })
+	stop()
+	wg.Wait()
+	peek, out := []weir.Charge{{Name: "l", Key: "k", Limit: limit, Op: weir.OpPeek}}, make([]weir.Decision, 1)
+	servers.Poll(t, "a look", func() bool { return all[0].Do(t.Context(), peek, out) == nil })
+	charged := burst - out[0].Remaining
+	if charged < admitted.Load() || charged > admitted.Load()+unknown.Load() {
+		t.Errorf("%d were admitted, %d failed, and %d were charged", admitted.Load(), unknown.Load(), charged)
+	}
+}
