@@ -29,7 +29,7 @@ type Options struct {
 //
 // Entering and leaving are lock-free and allocate nothing. Some of the requests are measured: all of
 // them up to about 60,000 a second, and of more so many that measuring takes less than 1 % of a
-// core. The request that ends a period changes the limit, which takes a few microseconds.
+// core. The request that ends a period changes the limit, which takes about ten microseconds.
 type Limiter struct {
 	name  string
 	clock func() int64 // nil: time.Since(start)

@@ -29,6 +29,7 @@ type window struct {
 	counted  int64      // since when measured requests are counted
 	measured int64      // how many there were
 	buffer   [maxSamples]sample
+	period   period // here, as what a controller gets would be allocated
 }
 
 // A packed is a sample in one word, so that it is written and read as a whole: the latency in 41
@@ -100,7 +101,8 @@ func (l *Limiter) endPeriod(now int64) {
 	if most := w.most.Load(); count < w.need.Load() && (most == 0 || drops < most) {
 		return // another has just ended it
 	}
-	p := period{limit: l.Limit(), samples: w.buffer[:0], drops: int(drops)}
+	w.period = period{limit: l.Limit(), samples: w.buffer[:0], drops: int(drops)}
+	p := &w.period
 	for i := range min(max(count, 0), maxSamples) {
 		if s := w.samples[i].Swap(0); s != 0 {
 			p.samples = append(p.samples, unpack(s))
@@ -110,7 +112,7 @@ func (l *Limiter) endPeriod(now int64) {
 	p.refused, w.refused = refused != w.refused, refused
 	rare := l.rarity(now, count-w.planned)
 	p.inFlight = int(l.InFlight() >> rare)
-	l.apply(w.controller.next(&p), rare)
+	l.apply(w.controller.next(p), rare)
 }
 
 // The samples per second that are aimed at, while there are more requests than that.
