@@ -11,6 +11,7 @@ require (
 	github.com/failsafe-go/failsafe-go v0.9.8
 	github.com/go-chi/httprate v0.16.1
 	github.com/hashicorp/golang-lru/v2 v2.0.7
+	github.com/jackc/pgx/v5 v5.11.0
 	github.com/juju/ratelimit v1.0.2
 	github.com/maypok86/otter/v2 v2.4.0
 	github.com/nats-io/nats-server/v2 v2.15.2
@@ -19,11 +20,13 @@ require (
 	github.com/ulule/limiter/v3 v3.11.2
 	github.com/weirflow/weir v0.0.0
 	github.com/weirflow/weir/proof v0.0.0-00010101000000-000000000000
+	github.com/weirflow/weir/server v0.0.0
 	github.com/weirflow/weir/weiretcd v0.0.0-00010101000000-000000000000
 	github.com/weirflow/weir/weirjwt v0.0.0-00010101000000-000000000000
 	github.com/weirflow/weir/weirmemcached v0.0.0-00010101000000-000000000000
 	github.com/weirflow/weir/weirmysql v0.0.0-00010101000000-000000000000
 	github.com/weirflow/weir/weirnats v0.0.0-00010101000000-000000000000
+	github.com/weirflow/weir/weirpgx v0.0.0
 	go.uber.org/ratelimit v0.3.1
 	golang.org/x/sync v0.24.0
 	golang.org/x/time v0.16.0
@@ -57,18 +60,32 @@ require (
 require (
 	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2 // indirect
+	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/envoyproxy/protoc-gen-validate v1.3.3 // indirect
 	github.com/go-jose/go-jose/v4 v4.1.8 // indirect
 	github.com/go-pkgz/expirable-cache/v3 v3.0.0 // indirect
 	github.com/go-sql-driver/mysql v1.10.1 // indirect
+	github.com/google/uuid v1.6.0 // indirect
 	github.com/influxdata/tdigest v0.0.1 // indirect
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/puddle/v2 v2.2.2 // indirect
 	github.com/klauspost/cpuid/v2 v2.4.0 // indirect
+	github.com/mattn/go-isatty v0.0.24 // indirect
+	github.com/ncruces/go-strftime v1.1.0 // indirect
 	github.com/pkg/errors v0.9.1 // indirect
 	github.com/planetscale/vtprotobuf v0.6.1-0.20240319094008-0393e58bdf10 // indirect
+	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
+	github.com/weirflow/weir/weircluster v0.0.0-00010101000000-000000000000 // indirect
+	github.com/weirflow/weir/weirsqlite v0.0.0-00010101000000-000000000000 // indirect
 	github.com/zeebo/xxh3 v1.1.0 // indirect
 	golang.org/x/net v0.61.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1 // indirect
+	modernc.org/libc v1.80.1 // indirect
+	modernc.org/mathutil v1.7.1 // indirect
+	modernc.org/memory v1.12.1 // indirect
+	modernc.org/sqlite v1.62.0 // indirect
 )
 
 require (
@@ -102,3 +119,5 @@ replace github.com/weirflow/weir/weirpgx => ../weirpgx
 replace github.com/weirflow/weir/weirmysql => ../weirmysql
 
 replace github.com/weirflow/weir/weircluster => ../weircluster
+
+replace github.com/weirflow/weir/server => ../server

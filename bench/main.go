@@ -44,6 +44,8 @@ func sections() []section {
 		{"replay", "the replay of an access log: parsing, deciding, and the whole way", replay},
 		{"redis", "limits in Redis, beside redis_rate and a script that does nothing", redis},
 		{"kv", "a token bucket in memcached, MariaDB, etcd and NATS: callers that share writes, beside callers that do not", kv},
+		{"sql", "a token bucket in PostgreSQL, beside SELECT ... FOR UPDATE and UPDATE ... RETURNING", sql},
+		{"stores", "one token bucket in each place where limits can be kept: memory, Redis, SQL, keys and values", compareStores},
 		{"rls", "Envoy's rate limit service, beside envoyproxy/ratelimit and a gRPC server that decides nothing", rls},
 		{"json", "limits over HTTP and JSON, beside a handler of net/http that decides nothing", jsonService},
 		{"resp", "CL.THROTTLE over the Redis protocol, beside redis-server with the same rule in Lua", resp},
