@@ -77,6 +77,7 @@ func take(ctx context.Context, s *weirkv.Store, key string, burst int64) (weir.D
 // TestEmbed: three nodes share their limits exactly, also while one of them is away and after it is back, and a
 // leaf node shares them too. One node alone refuses to decide, and says which nodes it misses.
 func TestEmbed(t *testing.T) {
+	t.Parallel() // they mostly wait for elections
 	nodes, folder := addresses(t, 3), t.TempDir()
 	leaves := addresses(t, 3)
 	options := func(i int) weircluster.Options {
@@ -146,4 +147,39 @@ func TestEmbed(t *testing.T) {
 		}
 		return strings.Contains(err.Error(), "another secret") || strings.Contains(err.Error(), "TLS")
 	})
+}
+
+// TestAllRestart: after a restart of all nodes, states in files go on, and those in memory start over.
+func TestAllRestart(t *testing.T) {
+	t.Parallel() // they mostly wait for elections
+	for _, files := range []bool{false, true} {
+		nodes, folder := addresses(t, 3), t.TempDir()
+		left := map[bool]int64{}
+		for _, again := range []bool{false, true} {
+			var all []*weircluster.Node
+			var s *weirkv.Store
+			for _, node := range nodes {
+				all = append(all, embed(t, weircluster.Options{Node: node, Nodes: nodes, Folder: folder, Files: files}))
+			}
+			s = opened(t, all[0])
+			ready(t, s)
+			d, err := take(t.Context(), s, "k", 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			left[again] = d.Remaining
+			var wg sync.WaitGroup
+			for _, n := range all {
+				wg.Go(func() { _ = n.Close() })
+			}
+			wg.Wait()
+		}
+		want := int64(9)
+		if files {
+			want = 8
+		}
+		if left[false] != 9 || left[true] != want {
+			t.Errorf("in files: %v: %d left, and %d after a restart, want 9 and %d", files, left[false], left[true], want)
+		}
+	}
 }

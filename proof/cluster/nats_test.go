@@ -93,6 +93,7 @@ func startNATS(t *testing.T, n natsNode) (kill func()) {
 // TestNATSConflicts: a write that fails because another one of the same key is in flight is a conflict, as one that
 // comes after it. It was an error, for which callers waited until their deadlines.
 func TestNATSConflicts(t *testing.T) {
+	t.Parallel() // they mostly wait for elections
 	clients, routes, dir := addresses(t, 3), addresses(t, 3), t.TempDir()
 	for i := range clients {
 		startNATS(t, natsNode{clients[i], routes[i], routes, filepath.Join(dir, strconv.Itoa(i))})
@@ -146,6 +147,7 @@ func TestNATSConflicts(t *testing.T) {
 // TestNATSLeaderKilled: weirnats over three NATS servers, while the one that leads the states is killed and started
 // again, twice: each charge that was admitted was made, and none twice.
 func TestNATSLeaderKilled(t *testing.T) {
+	t.Parallel() // they mostly wait for elections
 	clients, routes, dir := addresses(t, 3), addresses(t, 3), t.TempDir()
 	nodes, kills := make([]natsNode, 3), make([]func(), 3)
 	for i := range nodes {

@@ -154,6 +154,7 @@ func (f *fleet) get(i int, path string) (status int, left int64) {
 // back to shares stays within what docs/cluster.md says. A node that is cut off goes on by its share, and all of
 // them share the limits again afterwards.
 func TestServe(t *testing.T) {
+	t.Parallel() // they mostly wait for elections
 	f := startFleet(t)
 	began := time.Now()
 	var leased, local atomic.Int64
