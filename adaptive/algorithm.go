@@ -24,7 +24,7 @@ type controller interface{ next(p *period) plan }
 type period struct {
 	limit    int64
 	samples  []sample // of finished requests; the controller may reorder them
-	drops    int      // requests that were dropped and had begun under this limit
+	drops    int      // requests that were dropped and had begun under this limit, as many as were measured
 	refused  bool     // whether a caller found no place
 	inFlight int      // how many samples the requests that are now in flight will give
 }
@@ -41,7 +41,7 @@ type plan struct {
 	limit int64
 	skip  int // how many samples to pass over first: those of requests that began before
 	need  int // how many samples the period has, at most maxSamples
-	drops int // how many drops end the period early; 0: none do
+	drops int // how many drops end the period early, of those that are measured; 0: none do
 }
 
 // mostInFlight is the largest limit: the limiter's word has no room for more.

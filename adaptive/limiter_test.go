@@ -272,6 +272,61 @@ func TestMeasuringIsRare(t *testing.T) {
 	}
 }
 
+// TestDropsAmongVeryMany: one drop in 200 is as little of a million requests a second, of which few are
+// measured, as it is of a thousand.
+func TestDropsAmongVeryMany(t *testing.T) {
+	for _, latency := range []time.Duration{20 * time.Millisecond, 20 * time.Microsecond} {
+		l, now := clocked(t, Knee{Initial: 20, Max: 20})
+		lowest, done := l.Limit(), 0
+		for range 100_000 {
+			var all []Hold
+			for h, ok := l.TryEnter(); ok; h, ok = l.TryEnter() {
+				all = append(all, h)
+			}
+			*now += int64(latency)
+			for _, h := range all {
+				if done++; done%200 == 0 {
+					h.Done(weir.Dropped)
+				} else {
+					h.Done(weir.OK)
+				}
+			}
+			lowest = min(lowest, l.Limit())
+		}
+		if lowest < 15 { // the limit in a dip
+			t.Errorf("with %v: the limit fell to %d, and one in %d is measured", latency, lowest, 1<<rareOf(l.plan.Load()))
+		}
+	}
+}
+
+// TestEachKindIsMeasured: where kinds of requests take turns, each is measured as often as the others, also
+// if few requests are.
+func TestEachKindIsMeasured(t *testing.T) {
+	l, _ := clocked(t, Knee{})
+	for rare := range 8 {
+		for _, kinds := range []int{2, 3, 4, 16, 64} {
+			plan := l.plan.Load()
+			l.plan.Store(plan&^(1<<rareBits-1) | uint64(rare))
+			measured := make([]int, kinds)
+			each := 1000 << rare
+			for range each {
+				for kind := range kinds {
+					h, _ := l.TryEnter()
+					if h.r.began != unmeasured {
+						measured[kind]++
+					}
+					h.Done(weir.Ignore)
+				}
+			}
+			for kind, n := range measured {
+				if n < 800 || n > 1200 {
+					t.Errorf("one in %d, %d kinds: of the kind %d, %d of %d were measured", 1<<rare, kinds, kind, n, each)
+				}
+			}
+		}
+	}
+}
+
 func TestNothingIsAllocated(t *testing.T) {
 	raced.Skip(t)
 	for _, a := range []Algorithm{Knee{}, AIMD{}, Vegas{}, Gradient2{}} {

@@ -103,6 +103,8 @@ func (l *Limiter) endPeriod(now int64) {
 	}
 	w.period = period{limit: l.Limit(), samples: w.buffer[:0], drops: int(drops)}
 	p := &w.period
+	// every drop is counted, and of the others only those that were measured: make them comparable
+	p.drops >>= rareOf(l.plan.Load())
 	for i := range min(max(count, 0), maxSamples) {
 		if s := w.samples[i].Swap(0); s != 0 {
 			p.samples = append(p.samples, unpack(s))
@@ -154,7 +156,7 @@ func (l *Limiter) apply(p plan, rare uint) {
 	l.plan.Store(version<<versionShift | uint64(p.limit)<<rareBits | uint64(rare))
 	w.planned = -int64(p.skip)
 	w.need.Store(int64(p.need))
-	w.most.Store(int64(p.drops))
+	w.most.Store(int64(p.drops) << rare)
 	w.drops.Store(0)
 	w.count.Store(w.planned)
 }

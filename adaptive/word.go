@@ -63,6 +63,10 @@ type holder struct {
 
 const unmeasured = math.MinInt64
 
+// golden is 2^64 divided by the golden ratio: the products of successive numbers with it spread evenly over
+// all words, and so do those of every second or third one.
+const golden = 0x9E3779B97F4A7C15
+
 // take takes a place if there is one.
 //
 // This path and that of Done decide the throughput: an unmeasured request reads no clock, and two
@@ -87,7 +91,8 @@ func (l *Limiter) take() (Hold, bool) {
 			r = l.pool.Get().(*holder)
 		}
 		r.plan, r.entered, r.began = plan, next, unmeasured
-		if next>>numberShift&(1<<rareOf(plan)-1) == 0 {
+		// the product spreads those that are measured: kinds of requests may take turns
+		if next>>numberShift*golden>>(64-rareOf(plan)) == 0 {
 			r.began = l.now()
 		}
 		return Hold{r: r, life: r.life.Load()}, true
