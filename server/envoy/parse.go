@@ -95,6 +95,9 @@ func (p *parser) text(v *policyfile.Value, name string) string {
 // limitOf reads the limit of a descriptor: the name of one of the policy, or parameters in place of it.
 func (p *parser) limitOf(v *policyfile.Value, own string) (name string, inline *policyfile.Value) {
 	switch {
+	case v != nil && v.IsText && v.Text == "":
+		p.wrong(v, "limit is empty, and the descriptor would have no limit", "write limit: NAME, or limit: { token_bucket: { rate: 10/s, burst: 20 } }")
+		return "", nil
 	case v == nil || v.IsText:
 		return p.text(v, "limit"), nil
 	case v.IsList:
@@ -106,7 +109,7 @@ func (p *parser) limitOf(v *policyfile.Value, own string) (name string, inline *
 
 // settled reads the name of the limit that costs of work that is done are charged to.
 func (p *parser) settled(v *policyfile.Value) string {
-	if v != nil && !v.IsText {
+	if v != nil && (!v.IsText || v.Text == "") {
 		p.wrong(v, "settle must be the name of a limit", "write the parameters in a descriptor with limit, or under limits of the policy file, and settle: NAME here")
 		return ""
 	}
@@ -246,8 +249,10 @@ func (p *parser) rule(f map[string]*policyfile.Value, own string) *Rule {
 		p.wrong(f["rate_limit"], "a descriptor has a rate_limit or a limit of the policy, and not both", "take one of them out")
 		return nil
 	case r.Limit != "":
-		if r.Shadow {
-			p.wrong(f["shadow_mode"], "shadow_mode is about rate_limit, and this limit would be enforced nevertheless", "write shadow: true beside the parameters of the limit")
+		for _, mode := range []string{"shadow_mode", "quota_mode"} {
+			if p.truth(f[mode], mode) {
+				p.wrong(f[mode], mode+" is about rate_limit, and this limit would be enforced nevertheless", "write shadow: true beside the parameters of the limit")
+			}
 		}
 		written := f["limit"]
 		if r.Settles {

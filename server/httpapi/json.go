@@ -113,7 +113,10 @@ func body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if !guard.IsTyped(r, "application/json") {
 		return nil, &problem{Status: http.StatusUnsupportedMediaType, Detail: "the body is not said to be JSON", Fix: "send Content-Type: application/json"}
 	}
-	if n := r.ContentLength; n >= 0 && n <= maxBody {
+	switch n := r.ContentLength; {
+	case n > maxBody: // before the client sends it
+		return nil, unread(&http.MaxBytesError{Limit: maxBody})
+	case n >= 0:
 		data := make([]byte, n)
 		_, err := io.ReadFull(r.Body, data)
 		return data, unread(err)

@@ -46,3 +46,16 @@ func TestSlowBody(t *testing.T) {
 		t.Error(fmt.Sprint(left, " left"))
 	}
 }
+
+// TestLargeBodyIsNotAwaited: a body that is said to be too large is refused before it is sent.
+func TestLargeBodyIsNotAwaited(t *testing.T) {
+	s := serve(t, limits, "", nil)
+	r := httptest.NewRequest("POST", s.url("/v1/take"), late{strings.NewReader(`{"limit": `)})
+	r.Header.Set("Content-Type", "application/json")
+	r.ContentLength = maxBody + 1
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	if w.Code != 413 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}

@@ -213,7 +213,7 @@ func (c *call) response() *pb.RateLimitResponse {
 		}
 		out.OverallCode, tightest = pb.RateLimitResponse_OVER_LIMIT, s
 	}
-	if c.own != nil && c.own.refused {
+	if c.own != nil && c.own.refused && !c.rules.ShadowMode { // nobody has to wait there
 		out.OverallCode = pb.RateLimitResponse_OVER_LIMIT
 		out.ResponseHeadersToAdd = c.own.retryAfter()
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirflow/weir/policy"
@@ -162,14 +163,28 @@ func TestStoreInPlace(t *testing.T) {
 	}
 }
 
+// TestShadowModeOverLimits: with shadow_mode for all rules, limits refuse nothing either, and nobody is told to
+// wait.
+func TestShadowModeOverLimits(t *testing.T) {
+	s := withInline(t, inline, ", shadow_mode: true")
+	for range 4 {
+		response, err := s.RateLimitServiceClient.ShouldRateLimit(t.Context(), requestOf("shop", "user=ann"))
+		if err != nil || response.OverallCode != pb.RateLimitResponse_OK || len(response.ResponseHeadersToAdd) > 0 {
+			t.Fatalf("%v, %v", response, err)
+		}
+	}
+}
+
 // TestWrongLimitInPlace: what is wrong is told at its place in Envoy's file, with what to write instead.
 func TestWrongLimitInPlace(t *testing.T) {
 	for rule, want := range map[string]string{
 		"limit: { token_bucket: { rate: 10, burst: 20 } }":  "rules.yaml:4:36: error: a rate is a count and a duration",
 		"limit: { token_bucket: { rat: 10/s, burst: 20 } }": "rules.yaml:4:30: error: |fix: did you mean rate?",
 		"limit: { tokn_bucket: { rate: 10/s, burst: 20 } }": "rules.yaml:4:14: error: there is no key \"tokn_bucket\"|token_bucket",
-		"limit: {}": "rules.yaml:4:12: error: |the limit has no algorithm",
-		"limit: []": "rules.yaml:4:12: error: limit must be the name of a limit of the policy, or parameters|limit: { token_bucket: { rate: 10/s, burst: 20 } }",
+		`limit: ""`:  "rules.yaml:4:12: error: limit is empty",
+		`settle: ""`: "rules.yaml:4:13: error: settle must be the name of a limit",
+		"limit: {}":  "rules.yaml:4:12: error: |the limit has no algorithm",
+		"limit: []":  "rules.yaml:4:12: error: limit must be the name of a limit of the policy, or parameters|limit: { token_bucket: { rate: 10/s, burst: 20 } }",
 		"limit: { store: none, token_bucket: { rate: 1/s, burst: 2 } }":                "rules.yaml:4:21: error: there is no store \"none\"",
 		"limit: { zone: z, token_bucket: { rate: 1/s, burst: 2 } }":                    "rules.yaml:4:20: error: a limit in Envoy's files shares no zone",
 		"limit: { concurrency: { limit: 1 } }":                                         "rules.yaml:4:12: error: \"envoy/d/a\" is a concurrency",
@@ -177,6 +192,7 @@ func TestWrongLimitInPlace(t *testing.T) {
 		"limit: { key: nothing, token_bucket: { rate: 1/s, burst: 2 } }":               "rules.yaml:4:19: error: \"nothing\" is not a part of a key",
 		"limit: { token_bucket: { rate: 1/s, burst: 2 }, cost: 3 }":                    "rules.yaml:4:59: error: a cost of 3 never fits a burst of 2",
 		"limit: { token_bucket: { rate: 1/s, burst: 2 } }\n    shadow_mode: true":      "rules.yaml:5:18: error: shadow_mode is about rate_limit|shadow: true",
+		"limit: { token_bucket: { rate: 1/s, burst: 2 } }\n    quota_mode: true":       "rules.yaml:5:17: error: quota_mode is about rate_limit|shadow: true",
 		"settle: { token_bucket: { rate: 1/s, burst: 2 } }":                            "rules.yaml:4:13: error: settle must be the name of a limit",
 		"limit: { token_bucket: { rate: 1/s, burst: 2 }, fixed_window: { limit: 1 } }": "rules.yaml:4:53: error: |the limit has ",
 		"rate_limit: { unit: day }\n    limit: { token_bucket: { rate: 1/s } }":        "and not both",
