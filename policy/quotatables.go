@@ -108,6 +108,16 @@ func (t *tables) keep(settle func(actual int64)) weir.Receipt {
 	return receipt
 }
 
+// has reports whether a charge settles a reservation that was made here.
+func (t *tables) has(c weir.Charge) bool {
+	if c.Op != weir.OpSettle || c.Receipt == "" {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.open[c.Receipt] != nil
+}
+
 // settle settles a reservation. Without a receipt, the whole cost is charged, into debt if need be.
 func (t *tables) settle(l *limit, c *weir.Charge) error {
 	if c.Receipt == "" {

@@ -136,6 +136,9 @@ func (e *Engine) Quotas() (quotas weir.Store, forget func()) {
 
 // Do carries out charges in the tables of this process, or in the process that goes on with them.
 func (s *succession) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
+	if slices.ContainsFunc(batch, s.tables.has) {
+		return s.doEach(ctx, batch, out)
+	}
 	for {
 		if in, ok := s.gate.enter(); ok {
 			defer in.leave()
@@ -164,6 +167,29 @@ func (s *succession) Do(ctx context.Context, batch []weir.Charge, out []weir.Dec
 			s.lose(next)
 		}
 	}
+}
+
+// doEach settles the reservations that were made in the tables of this process where they were made, also
+// after the handover: settled tells the other process what changes. The rest goes where it belongs.
+func (s *succession) doEach(ctx context.Context, batch []weir.Charge, out []weir.Decision) (first error) {
+	var rest []weir.Charge
+	var at []int
+	for i := range batch {
+		if c := &batch[i]; !s.tables.has(*c) {
+			rest, at = append(rest, *c), append(at, i)
+		} else if first = errors.Join(first, s.tables.Do(ctx, batch[i:i+1], out[i:i+1])); ctx.Err() != nil {
+			return first
+		}
+	}
+	if len(rest) == 0 {
+		return first
+	}
+	decisions := make([]weir.Decision, len(rest))
+	err := s.Do(ctx, rest, decisions)
+	for k, i := range at {
+		batch[i], out[i] = rest[k], decisions[k]
+	}
+	return errors.Join(first, err)
 }
 
 // Close has nothing to end.

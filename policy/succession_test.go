@@ -198,6 +198,55 @@ func TestHandOverAbandoned(t *testing.T) {
 	}
 }
 
+// TestHandOverTwice: a process that has taken the quotas over hands them on while the one before still has
+// requests in flight. What these settle came to the last process as a reservation that it does not know, so that
+// the estimate stayed. The same goes for requests that waited for a process that then did not start.
+func TestHandOverTwice(t *testing.T) {
+	first, second, third := serving(t, moving(1000)), serving(t, moving(1000)), serving(t, moving(1000))
+	reserve := func(costs ...int64) *policy.Answer {
+		t.Helper()
+		var asks []policy.Ask
+		for i, cost := range costs {
+			asks = append(asks, []policy.Ask{{Limit: "monthly", Key: []string{"red"}, Cost: cost}, {Limit: "all", Cost: cost}}[i])
+		}
+		a, err := first.Reserve(t.Context(), asks, 0)
+		if err != nil || !a.Allowed {
+			t.Fatalf("%+v, %v", a, err)
+		}
+		return a
+	}
+	left := func() int64 { return third.Usage(t.Context(), "monthly", []string{"red"}, "")[0].Left }
+	failed := succeed(t, first, serving(t, moving(1000)))
+	waited := make(chan *policy.Answer)
+	go func() { waited <- reserve(20) }()
+	failed.Abandon()
+	early := <-waited
+	h := succeed(t, first, second)
+	store, _ := second.Quotas()
+	h.Done(store)
+	alone, late, both := reserve(100), reserve(10), reserve(50, 50)
+	h = succeed(t, second, third)
+	if got := left(); got != 1000-20-100-10-50 {
+		t.Errorf("%d are left after the second handover", got)
+	}
+	store, _ = third.Quotas()
+	h.Done(store)
+	for _, s := range []struct {
+		of    *policy.Answer
+		costs []int64
+	}{{early, []int64{3}}, {alone, []int64{40}}, {late, []int64{30}}, {both, []int64{45, 60}}} {
+		if err := s.of.Settle(t.Context(), s.costs, 0); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := left(); got != 1000-3-40-30-45 {
+		t.Errorf("%d are left after the settlements", got)
+	}
+	if got := third.Usage(t.Context(), "all", nil, "")[0].Used; got != 60 {
+		t.Errorf("%d are used of the limit for all", got)
+	}
+}
+
 // lost is a process that has ended.
 type lost struct{ calls atomic.Int64 }
 
