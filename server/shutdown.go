@@ -41,7 +41,29 @@ func (s *server) shutdown(ctx context.Context, replaced bool) error {
 			s.linger(ctx, grace, s.Grace)
 		}
 	}
+	if replaced {
+		s.awaitBefore(ctx, grace)
+	}
 	return nil
+}
+
+// awaitBefore waits until the process before this one has ended, which asks this one about quotas: this one
+// passes that on to the process after it. A process that is asked to stop waits no longer.
+func (s *server) awaitBefore(ctx, grace context.Context) {
+	if s.before == nil {
+		return
+	}
+	select {
+	case <-s.before.Ended():
+		return
+	default:
+		s.Log.Info("waiting for the process before this one, which still has requests")
+	}
+	select {
+	case <-s.before.Ended():
+	case <-ctx.Done():
+	case <-grace.Done():
+	}
 }
 
 // inOrder returns the faces in the order in which they shut down, those side by side that need not wait

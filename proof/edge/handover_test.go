@@ -221,6 +221,55 @@ func TestRestartSettlesRequestsInFlight(t *testing.T) {
 	}
 }
 
+// TestRestartTwiceWithARequestInFlight: a process that was replaced soon after it had replaced another one stays
+// until that one has ended, whose requests it decides about. It ended as soon as it had no connections of its own:
+// then costs of the first process were lost, and what it admitted was counted nowhere else.
+func TestRestartTwiceWithARequestInFlight(t *testing.T) {
+	t.Parallel()
+	d := startQuotas(t, "")
+	begin := func(head string) net.Conn {
+		t.Helper()
+		conn, err := net.Dial("tcp", d.gateway)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		conn.SetDeadline(time.Now().Add(2 * servers.Patience))
+		io.WriteString(conn, head)
+		return conn
+	}
+	end := func(conn net.Conn, tail string) int {
+		t.Helper()
+		io.WriteString(conn, tail)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			return 0
+		}
+		return resp.StatusCode
+	}
+	sends := begin("POST /bytes HTTP/1.1\r\nHost: h\r\nX-Team: red\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+	asks := begin("GET /one HTTP/1.1\r\nHost: h\r\nX-Team: red\r\n") // the first process has not got all of the header
+	servers.Poll(t, "one is in flight", func() bool { return d.metric(t, `weir_limit_requests_total{limit="bytes",outcome="allowed"`) == "1" })
+	d.restart(t)
+	d.restart(t)
+	if got := spend(http.DefaultClient, "http://"+d.gateway+"/one", monthly); got != 200 {
+		t.Fatal(got)
+	}
+	servers.Poll(t, "the second process waits, or has ended", func() bool {
+		return ended(d.pids[1]) || strings.Contains(d.log(t), "waiting for the process before")
+	})
+	if got := end(asks, "X-Cost: 1\r\n\r\n"); got != 429 && got != 0 { // a slow machine may have closed the connection
+		t.Errorf("the first process admits more than the quota: %d", got)
+	}
+	if got := end(sends, "4\r\ndefg\r\n0\r\n\r\n"); got != 200 {
+		t.Fatal(got)
+	}
+	servers.Poll(t, "its bytes are charged in the third process", func() bool { return d.used(t, "bytes") == 7 })
+	for _, pid := range d.pids[:2] {
+		servers.Poll(t, "the first two end", func() bool { return ended(pid) })
+	}
+}
+
 // TestRestartToAKilledProcess: when the new process is killed while the old one still serves, requests on
 // the connections of the old one are decided by the counts that it has.
 func TestRestartToAKilledProcess(t *testing.T) {

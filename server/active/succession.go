@@ -165,15 +165,16 @@ func (s *successor) Close() error { return s.line.Close() }
 
 // A Succession is what a new process does for the one before it.
 type Succession struct {
-	p    *Policy
-	line net.Conn
-	in   *json.Decoder
+	p     *Policy
+	line  net.Conn
+	in    *json.Decoder
+	ended chan struct{}
 }
 
 // TakeOver takes the counts of the quotas in memory over from the process before this one. If that fails,
 // it reads the snapshot file.
 func (p *Policy) TakeOver(line net.Conn) (*Succession, error) {
-	s := &Succession{p, line, json.NewDecoder(line)}
+	s := &Succession{p, line, json.NewDecoder(line), make(chan struct{})}
 	counts, err := s.ask()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -226,6 +227,7 @@ func (p *Policy) restoreCounts(counts []byte) error {
 
 // Serve decides about quotas for the process before, until that has ended or Close is called.
 func (s *Succession) Serve() {
+	defer close(s.ended)
 	out := json.NewEncoder(s.line)
 	defer s.line.Close()
 	for {
@@ -240,6 +242,9 @@ func (s *Succession) Serve() {
 	_, forget := s.p.Engine().Quotas()
 	forget()
 }
+
+// Ended is closed when Serve returns.
+func (s *Succession) Ended() <-chan struct{} { return s.ended }
 
 func (s *Succession) carryOut(asked []lineCharge) []lineResult {
 	batch, decisions, results := make([]weir.Charge, len(asked)), make([]weir.Decision, len(asked)), make([]lineResult, len(asked))
