@@ -23,6 +23,9 @@ const (
 	readyVariable     = "WEIR_READY_FD"  // a pipe: the process writes a byte to it when it serves
 )
 
+// endTimeout is how long a successor that will not serve may take to end.
+const endTimeout = 10 * time.Second
+
 const firstFile = 3 // after standard input, output and error
 
 // socket is a socket in the JSON.
@@ -292,7 +295,10 @@ func Start(ctx context.Context, p Program, sockets []Socket, line *os.File) (pid
 	stop := context.AfterFunc(ctx, func() { _ = hears.SetReadDeadline(time.Now()) })
 	defer stop()
 	if _, err := hears.Read(make([]byte, 1)); err != nil {
-		_ = cmd.Process.Kill() // it may have ended by itself
+		// It closes what it has inherited before it says why it failed.
+		ending, cancel := context.WithTimeout(ctx, endTimeout)
+		defer cancel()
+		defer context.AfterFunc(ending, func() { _ = cmd.Process.Kill() })()
 		ended := cmd.Wait()
 		if ctx.Err() != nil {
 			return 0, fmt.Errorf("the new process was not ready in time: %w", ctx.Err())

@@ -125,6 +125,21 @@ func TestStartThatFails(t *testing.T) {
 	}
 }
 
+// TestStartThatFailsSaysWhy: a program that has closed all that it inherited, and is about to say why it failed, is
+// not killed before it has said so. It was: an operator read "signal: killed", and nothing else.
+func TestStartThatFailsSaysWhy(t *testing.T) {
+	own, other, err := NewLine()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	const program = `eval "exec $WEIR_READY_FD>&-"; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; exit 3`
+	_, err = Start(t.Context(), Program{Path: "/bin/sh", Args: []string{"-c", program}}, nil, other)
+	if err == nil || !strings.Contains(err.Error(), "ended before it was ready: exit status 3") {
+		t.Error(err)
+	}
+}
+
 // TestThisProgram: a symbolic link is resolved only when the program is started again.
 func TestThisProgram(t *testing.T) {
 	dir := t.TempDir()
