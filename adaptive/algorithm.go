@@ -59,8 +59,9 @@ func bounds(algorithm string, initial, lowest, most *int64, defaults [3]int64) e
 		*most = max(defaults[2], *lowest, *initial)
 	}
 	if *lowest == 0 {
-		if *lowest = min(defaults[1], *most); *initial != 0 {
-			*lowest = min(*lowest, *initial)
+		// at least 1, so that an error is about the field that the caller has set
+		if *lowest = max(min(defaults[1], *most), 1); *initial != 0 {
+			*lowest = max(min(*lowest, *initial), 1)
 		}
 	}
 	if *initial == 0 {

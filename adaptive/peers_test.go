@@ -108,6 +108,8 @@ func TestInvalidParametersAreNamed(t *testing.T) {
 	nan := math.NaN()
 	for want, a := range map[string]Algorithm{
 		"weir: adaptive.Knee.Min: -1 lets nothing pass: it must be at least 1":                   Knee{Min: -1},
+		"weir: adaptive.Knee.Initial: -1 is not within Min (1) and Max (1000)":                   Knee{Initial: -1},
+		"weir: adaptive.Knee.Max: -1 is not within Min (1) and 2097151":                          Knee{Max: -1},
 		"weir: adaptive.Knee.Max: 5 is not within Min (6) and 2097151":                           Knee{Min: 6, Initial: 6, Max: 5},
 		"weir: adaptive.Knee.Initial: 7 is not within Min (1) and Max (5)":                       Knee{Initial: 7, Max: 5},
 		"weir: adaptive.Knee.Max: 2097152 is not within Min (1) and 2097151":                     Knee{Max: 1 << 21},

@@ -179,3 +179,44 @@ func TestUnused(t *testing.T) {
 		}
 	})
 }
+
+// TestSmallServices: before a few workers, a limit that begins low does not grow far beyond them.
+func TestSmallServices(t *testing.T) {
+	raced.Skip(t)
+	r := seeds.Of(t.Name())
+	for _, kind := range kinds {
+		for _, n := range []int{1, 2, 3, 5} {
+			limit := 0.0
+			const runs = 8
+			for range runs {
+				limit += overload.Between(simulate(t, adaptive.Knee{Initial: 2}, overload.Scenario{For: 100 * sec, Seed: r.Uint64(), Work: kind.work, At: func(time.Duration) overload.Service {
+					return overload.Service{Workers: n, Rate: 50 * float64(n)}
+				}}), 20*sec, 100*sec).Limit / runs
+			}
+			if limit > 3*float64(n)+2 {
+				t.Errorf("%d workers, %s: the limit is %.1f on average", n, kind.name, limit)
+			}
+		}
+	}
+}
+
+// TestTwoKindsOfRequests: one request in ten takes ten times as long as the others.
+func TestTwoKindsOfRequests(t *testing.T) {
+	raced.Skip(t)
+	r := seeds.Of(t.Name())
+	const runs = 8
+	for _, n := range []int{20, 100} {
+		good := 0.0
+		for range runs {
+			good += float64(overload.Between(simulate(t, adaptive.Knee{}, overload.Scenario{For: 60 * sec, Seed: r.Uint64(), Work: func(r *rand.Rand) time.Duration {
+				if r.IntN(10) == 0 {
+					return 10 * mean * 10 / 19
+				}
+				return mean * 10 / 19
+			}, At: func(time.Duration) overload.Service { return overload.Service{Workers: n, Rate: 30 * float64(n)} }}), 20*sec, 60*sec).Good) / (400 * float64(n)) / runs
+		}
+		if good < 0.85 {
+			t.Errorf("%d workers: %.0f %% of what is possible is served", n, 100*good)
+		}
+	}
+}
