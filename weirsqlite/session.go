@@ -38,9 +38,20 @@ func (s *session) moved() bool {
 	return err != nil || !os.SameFile(now, s.file)
 }
 
+// statements returns the prepared statements. Each is nil until it was prepared.
+func (s *session) statements() []*sql.Stmt {
+	return []*sql.Stmt{s.get, s.put, s.begin, s.commit, s.truncate, s.look, s.expire}
+}
+
 // close closes the session, if there is one, and with it its transaction.
 func (s *session) close() {
 	if s != nil {
+		// A statement that was prepared on a connection is not closed with it, and keeps SQLite's connection open.
+		for _, statement := range s.statements() {
+			if statement != nil {
+				_ = statement.Close() // what was wrong is the error of the call that failed
+			}
+		}
 		_ = s.conn.Close() // what has failed to be closed is closed nevertheless
 		_ = s.db.Close()
 	}
