@@ -44,7 +44,7 @@ func find(url string) (p product.Product, problem *product.Problem) {
 		scheme, _, found = strings.Cut(url, ":/") // of a file
 	}
 	if !found {
-		return p, &product.Problem{Field: "url", Message: "the URL has no scheme", Fix: "write it like " + products[0].Example}
+		return p, noScheme(url, products)
 	}
 	scheme = strings.ToLower(scheme)
 	var known []string
@@ -59,6 +59,17 @@ func find(url string) (p product.Product, problem *product.Problem) {
 		fix = fmt.Sprintf("did you mean %q?", near)
 	}
 	return p, &product.Problem{Field: "url", Message: fmt.Sprintf("%.40q is the scheme of no store", scheme), Fix: fix}
+}
+
+// noScheme says how a URL begins: as those of the product that is named before the colon, or of Redis.
+func noScheme(url string, products []product.Product) *product.Problem {
+	before, _, _ := strings.Cut(url, ":")
+	for _, p := range products {
+		if slices.Contains(p.Schemes, strings.ToLower(before)) {
+			return &product.Problem{Field: "url", Message: fmt.Sprintf("the URL has no slash after %q", before+":"), Fix: "write it like " + p.Example}
+		}
+	}
+	return &product.Problem{Field: "url", Message: "the URL has no scheme", Fix: "write it like " + products[0].Example}
 }
 
 // Check returns what is wrong with the URL and the prefix of a store. It connects to nothing.

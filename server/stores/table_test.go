@@ -30,6 +30,9 @@ func TestUnknown(t *testing.T) {
 		"mongo://u:s3cret@h": "write one of redis",
 		"sqlit:/s3cret":      `did you mean "sqlite"?`,
 		"s3cret":             "write it like redis://",
+		"sqlite:s3cret.db":   "write it like sqlite:/var/lib/weir/limits.db",
+		"SQLite::s3cret":     "write it like sqlite:/var/lib/weir/limits.db",
+		"redis:s3cret":       "write it like redis://",
 		"":                   "the URL has no scheme",
 	} {
 		_, err := Open(policy.Store{URL: url}, nil)
