@@ -32,10 +32,21 @@ func (s *state) boundBody(w http.ResponseWriter, r *http.Request, route int) {
 }
 
 // refuseBody refuses a request whose body is too large, without reading it.
-func (g *Gateway) refuseBody(w http.ResponseWriter) {
+func (g *Gateway) refuseBody(w http.ResponseWriter, r *http.Request) {
 	g.counts.tooLarge.Add(1)
-	w.Header().Set("Connection", "close")
+	endConnection(w, r)
 	answer(w, http.StatusRequestEntityTooLarge, "the body of this request is too large")
+}
+
+// endConnection makes a response to a request whose body was not read to its end the last one of its connection.
+// HTTP/2 ends the stream instead: a client that cancels an upload keeps the connection for its other requests.
+func endConnection(w http.ResponseWriter, r *http.Request) {
+	if l, ok := w.(*responseWriter); ok {
+		r = l.request // as the client has sent it, and not as the upstream gets it
+	}
+	if r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close")
+	}
 }
 
 // badBody reports whether a request failed because its body was too large, too slow or malformed.
@@ -49,7 +60,7 @@ func badBody(r *http.Request, err error) bool {
 func (g *Gateway) failedBody(w http.ResponseWriter, r *http.Request, err error) bool {
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
-		g.refuseBody(w)
+		g.refuseBody(w, r)
 		return true
 	}
 	switch wrong := listen.BodyError(r.Context()); {
@@ -57,11 +68,11 @@ func (g *Gateway) failedBody(w http.ResponseWriter, r *http.Request, err error) 
 		return false
 	case errors.Is(wrong, listen.ErrBodySlow):
 		g.counts.badBody.Add(1)
-		w.Header().Set("Connection", "close")
+		endConnection(w, r)
 		answer(w, http.StatusRequestTimeout, "the body of this request came too slowly")
 	default:
 		g.counts.badBody.Add(1)
-		w.Header().Set("Connection", "close")
+		endConnection(w, r)
 		answer(w, http.StatusBadRequest, "the body of this request cannot be read")
 	}
 	return true

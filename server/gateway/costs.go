@@ -59,7 +59,7 @@ func (g *Gateway) readBody(r *http.Request, m *policy.Match, client string) (fre
 func (g *Gateway) failUnread(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, policy.ErrBodyMemory) {
 		g.counts.exhausted.Add(1)
-		w.Header().Set("Connection", "close")
+		endConnection(w, r)
 		w.Header().Set("Retry-After", "1")
 		answer(w, http.StatusServiceUnavailable, "the gateway has no memory left for the body of this request")
 		return
@@ -68,6 +68,6 @@ func (g *Gateway) failUnread(w http.ResponseWriter, r *http.Request, err error) 
 		return
 	}
 	g.counts.canceled.Add(1)
-	w.Header().Set("Connection", "close")
+	endConnection(w, r)
 	answer(w, http.StatusBadRequest, "the body of this request did not come")
 }

@@ -260,7 +260,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if s.tooLarge(m.Route, r.ContentLength) {
 		rec.decided(tooLarge, "", 0)
-		g.refuseBody(w)
+		g.refuseBody(w, r)
 		return
 	}
 	w, ok := g.throughRoom(w, r, s, m.Route, request.Client)

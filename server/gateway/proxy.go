@@ -234,7 +234,7 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, name string, err 
 	}
 	if upstream.ClientFailed(err) {
 		g.counts.canceled.Add(1)
-		w.Header().Set("Connection", "close")
+		endConnection(w, r)
 		if errors.Is(err, upstream.ErrStalled) {
 			answer(w, http.StatusRequestTimeout, "the body of this request did not come in time")
 			return

@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -98,5 +100,60 @@ func TestSpoiledBodyIsCharged(t *testing.T) {
 			settled("tokens", 100, tokens)
 			settled("bytes", 300, bytes)
 		})
+	}
+}
+
+// TestCanceledUpload: a client of HTTP/2 that cancels an upload, or whose upload is refused, sends its next
+// request on the same connection.
+func TestCanceledUpload(t *testing.T) {
+	t.Parallel()
+	up := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }))
+	t.Cleanup(up.Close)
+	g, s := front(t, `
+upstreams: { up: { url: "URL", buffer_request: off } }
+routes:
+  - { match: /small, upstream: up, max_body: 10 }
+  - { match: /, upstream: up }
+`, up.URL)
+	var opened atomic.Int64
+	client := h2c(t)
+	client.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		opened.Add(1)
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	for i := range uint64(3) {
+		ctx, cancel := context.WithCancel(t.Context())
+		body, in := io.Pipe()
+		r, err := http.NewRequestWithContext(ctx, "POST", s.URL, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if resp, err := client.Do(r); err == nil {
+				resp.Body.Close()
+			}
+		}()
+		in.Write([]byte("a part")) // returns once the client has sent it
+		cancel()
+		<-done
+		in.Close()
+		until(t, func() bool { return g.Counts().Canceled == i+1 })
+	}
+	resp, err := client.Post(s.URL+"/small", "text/plain", strings.NewReader(strings.Repeat("x", 100)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("%d for a body that is too large", resp.StatusCode)
+	}
+	if resp, err = client.Get(s.URL); err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if n := opened.Load(); n != 1 {
+		t.Errorf("%d connections for five requests, one after another", n)
 	}
 }
