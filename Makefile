@@ -16,7 +16,7 @@ MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/testd
 export GOWORK := off
 
 # What the tests start: a command, and the Debian package that brings it.
-NEEDS := chromium:chromium node:nodejs npm:npm nginx:nginx wrk:wrk curl:curl gunicorn:gunicorn php:php-cli php-cgi:php-cgi uwsgi_python3:uwsgi-plugin-python3 lighttpd:lighttpd apache2:apache2-bin pg_ctlcluster:postgresql pgbouncer:pgbouncer redis-server:redis-server redis-benchmark:redis-tools redis-sentinel:redis-sentinel h2load:nghttp2-client caddy:caddy haproxy:haproxy memcached:memcached etcd:etcd-server mariadb-install-db:mariadb-server
+NEEDS := chromium:chromium node:nodejs npm:npm nginx:nginx wrk:wrk curl:curl gunicorn:gunicorn php:php-cli php-cgi:php-cgi uwsgi_python3:uwsgi-plugin-python3 lighttpd:lighttpd apache2:apache2-bin pg_ctlcluster:postgresql pgbouncer:pgbouncer redis-server:redis-server redis-benchmark:redis-tools redis-sentinel:redis-sentinel h2load:nghttp2-client caddy:caddy haproxy:haproxy memcached:memcached etcd:etcd-server mariadb-install-db:mariadb-server tmux:tmux prometheus:prometheus
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -161,6 +161,8 @@ proof  ./redis -v -run CostsOfNodes -cost-nodes=10s
 proof  ./redis -run UnchangedPart -count $(REPEATS)
 proof  ./redis -run GroupOfAnything -rapid.checks=$(WALKS)
 proof  ./postgres -v -run Failover -failover 5000
+proof  ./postgres -v -run TestOutages -outages=$(FAULTS)
+proof  ./postgres -v -run TestBloat -updates 1000000
 proof  ./kv -v -run TestLeader|KilledProcesses -kills 5000
 proof  ./nginx -v -sequences $(SEQUENCES) -in-flight 250
 proof  ./room -run Queue|Model -rapid.checks=$(WALKS)

@@ -2,13 +2,13 @@ package weir
 
 import (
 	"context"
-	"errors"
 	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirflow/weir/internal/heap"
+	"github.com/weirflow/weir/internal/held"
 	"github.com/weirflow/weir/internal/rules"
 )
 
@@ -204,15 +204,7 @@ func (l *ConcurrencyLimiter) Do(ctx context.Context, fn func(context.Context) er
 	if err != nil {
 		return err
 	}
-	outcome := Dropped
-	defer func() { h.Done(outcome) }()
-	switch err = fn(ctx); {
-	case err == nil:
-		outcome = OK
-	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrLimited):
-		outcome = Ignore
-	}
-	return err
+	return held.Do[Outcome](ctx, h, ErrLimited, fn)
 }
 
 // SetLimit changes the parameters. It takes no place away: after the limit was lowered, nobody

@@ -54,7 +54,7 @@ func (l *Limiter) decide(d *Decision, cost int64, charge bool) {
 		l.decideLocked(d, cost, charge)
 		return
 	}
-	t, need := f.At(now), f.Need(cost)
+	t, need, again := f.At(now), f.Need(cost), false
 	for {
 		w := f.word.Load()
 		if w == sealed {
@@ -69,6 +69,14 @@ func (l *Limiter) decide(d *Decision, cost int64, charge bool) {
 				if !f.word.CompareAndSwap(w, t+used) {
 					continue
 				}
+			}
+		} else if !again && f.IsAhead(used) {
+			// this goroutine may have stood still since it read the clock: others then charged by later
+			// readings, and what has come back since is hidden from this one
+			again = true
+			if later := l.now(); later > now && f.Covers(later) {
+				t = f.At(later)
+				continue
 			}
 		}
 		d.Allowed = lacks == 0

@@ -28,21 +28,24 @@ var forTests = []string{"internal/raced", "internal/rawserver", "internal/seeds"
 var floors = map[string][]string{
 	".":                    {"internal/..."},
 	"keyed":                {".", "internal/..."},
-	"adaptive":             {".", "internal/overload", "internal/raced", "internal/seeds"}, // tests use overload
+	"adaptive/signals":     {"internal/raced", "internal/seeds"},
+	"adaptive":             {".", "adaptive/signals", "internal/..."},
 	"failover":             {".", "keyed", "internal/..."},
 	"lease":                {".", "keyed", "internal/..."},
 	"regions":              {".", "failover", "lease", "internal/..."}, // tests use failover and lease
 	"group":                {".", "keyed", "failover", "internal/..."}, // tests use failover: a store that is unavailable
-	"policy":               {".", "keyed", "internal/..."},
-	"weirhttp":             {".", "policy", "keyed", "failover", "group", "internal/..."},
+	"policy":               {".", "adaptive", "adaptive/signals", "keyed", "internal/..."},
+	"weirhttp":             {".", "adaptive", "policy", "keyed", "failover", "group", "internal/..."}, // the Transport has an adaptive limit for each server
 	"sim":                  {".", "policy", "keyed", "internal/..."},
 	"weirtest":             {".", "policy", "keyed", "weirhttp", "internal/..."}, // everything but sim
 	"internal/attached":    nil,
 	"internal/cell":        nil,
+	"internal/clientwait":  nil,
 	"internal/claim":       nil, // leaves: they import nothing of ours, or another leaf
 	"internal/duration":    nil,
 	"internal/pause":       nil,
 	"internal/heap":        nil,
+	"internal/held":        nil,
 	"internal/httpsyntax":  nil,
 	"internal/jsonscan":    nil,
 	"internal/list":        nil,
@@ -61,14 +64,17 @@ var floors = map[string][]string{
 	"internal/u128":        nil,
 	"internal/usage":       {"internal/httpsyntax", "internal/jsonscan", "internal/nearest"},
 	"internal/vclock":      {"internal/heap"},
-	"internal/refusal":     {"policy"},                                                       // above the policy: its responses
-	"internal/charges":     {".", "internal/duration", "internal/rules"},                     // above the root: the JSON of its stores
-	"internal/overload":    {".", "internal/heap"},                                           // above the root: its outcomes
-	"internal/pacing":      {".", "internal/heap", "internal/pause"},                         // above the root: it uses our limits
-	"internal/scripted":    {".", "internal/rules"},                                          // above the root: how its limits are sent
-	"weirclient":           {".", "failover", "lease", "internal/charges", "internal/pause"}, // tests use failover and lease
+	"internal/refusal":     {"policy"},                                                                     // above the policy: its responses
+	"internal/charges":     {".", "internal/duration", "internal/rules"},                                   // above the root: the JSON of its stores
+	"internal/overload":    {".", "internal/heap"},                                                         // above the root: its outcomes
+	"internal/pacing":      {".", "internal/heap", "internal/list", "internal/overload", "internal/pause"}, // above the root: it uses our limits; tests use overload
+	"internal/scripted":    {".", "internal/rules"},                                                        // above the root: how its limits are sent
+	"weirclient":           {".", "failover", "lease", "internal/charges", "internal/pause"},               // tests use failover and lease
 	"weirredis":            {".", "internal/..."},
 	"weirkv":               {".", "failover", "lease", "internal/..."}, // tests use failover and lease
+	"weirgopsutil":         {"adaptive/signals"},
+	"weirotel":             {".", "keyed", "weirgrpc", "weirhttp"}, // tests use keyed
+	"weirplot":             {".", "policy", "sim"},                 // tests use the root and policy
 	"weirmemcached":        {"weirkv"},
 	"weiretcd":             {"weirkv"},
 	"weirnats":             {"weirkv"},
@@ -79,13 +85,14 @@ var floors = map[string][]string{
 	"weirgoredis":          {".", "weirredis"},
 	"weirsql":              {".", "internal/..."},
 	"weirpgx":              {".", "weirsql", "internal/pause"},
-	"weirgrpc":             {".", "keyed", "failover", "group", "policy", "weirhttp", "internal/pacing", "internal/pause", "internal/rules"},
+	"weirgrpc":             {".", "adaptive", "keyed", "failover", "group", "policy", "weirhttp", "internal/pacing", "internal/pause", "internal/rules"}, // a client has an adaptive limit for each method
 	"weirjwt":              nil,
 	"weircaddy":            {"policy", "weirhttp", "internal/httpsyntax", "internal/nearest", "server/active", "server/policyfile", "server/policymetrics"},
 	"weircaddy/cmd/caddy":  {"weircaddy"},
-	"server":               {".", "policy", "keyed", "failover", "lease", "internal/...", "server/..."},                                                        // no product by name
-	"server/active":        {".", "policy", "failover", "lease", "internal/regular", "server/policyfile", "server/stores", "server/stores/product", "weirjwt"}, // and no face
-	"server/face":          {"server/active", "server/policyfile"},
+	"server":               {".", "policy", "keyed", "failover", "lease", "internal/...", "server/..."},                                                                                                                                                // no product by name
+	"server/active":        {".", "adaptive/signals", "policy", "failover", "lease", "regions", "internal/regular", "internal/rules", "internal/vclock", "server/decisions", "server/policyfile", "server/stores", "server/stores/product", "weirjwt"}, // and no face
+	"server/decisions":     {".", "policy"},
+	"server/face":          {"server/active", "server/plain", "server/policyfile"},
 	"server/guard":         nil,
 	"server/credential":    nil,
 	"server/endpoint":      {"policy", "server/active", "server/descriptors", "server/face", "server/guard", "server/listen", "server/policyfile"},
@@ -94,11 +101,12 @@ var floors = map[string][]string{
 	"server/...":           {".", "policy", "weirhttp", "internal/...", "server/active", "server/endpoint", "server/face", "server/guard", "server/outstanding", "server/hook", "server/policyfile"}, // a face: see tables
 	"server/memory":        {".", "internal/rules"},
 	"server/httpapi":       {".", "policy", "failover", "lease", "weirhttp", "weirclient", "internal/...", "server/active", "server/credential", "server/endpoint", "server/face", "server/guard", "server/outstanding", "server/hook", "server/memory", "server/policyfile"}, // tests use lease and weirclient
-	"server/stores":        {".", "policy", "internal/nearest", "server/stores/..."},
+	"server/stores":        {".", "policy", "lease", "regions", "internal/nearest", "server/stores/..."},
 	"server/stores/...":    {".", "keyed", "policy", "internal/...", "server/room", "server/stores/product", "weirredis", "weirrueidis", "weirkv", "weirmemcached", "weiretcd", "weirnats", "weircluster", "weirmysql", "weirsqlite", "weirsql", "weirpgx"}, // a product: see tables
-	"server/admin":         {".", "policy", "failover", "lease", "internal/...", "server/active", "server/face", "server/guard", "server/policyfile", "server/policymetrics"},
-	"server/policymetrics": {".", "policy", "lease", "server/active"},
-	"server/gateway":       {".", "policy", "keyed", "weirhttp", "internal/...", "server/active", "server/face", "server/plain", "server/policyfile", "server/listen", "server/accesslog", "server/room", "server/upstream", "sim"}, // tests use sim: it reads the access log
+	"server/admin":         {".", "policy", "failover", "lease", "internal/...", "server/active", "server/dashboard", "server/decisions", "server/face", "server/guard", "server/policyfile", "server/policymetrics"},
+	"server/dashboard":     nil,
+	"server/policymetrics": {".", "policy", "adaptive", "lease", "server/active", "server/decisions"},
+	"server/gateway":       {".", "adaptive", "adaptive/signals", "policy", "keyed", "weirhttp", "internal/...", "server/active", "server/face", "server/plain", "server/policyfile", "server/listen", "server/accesslog", "server/policymetrics", "server/room", "server/upstream", "sim"}, // tests use sim: it reads the access log
 	"server/resp":          {".", "policy", "failover", "keyed", "internal/...", "server/active", "server/credential", "server/endpoint", "server/face", "server/outstanding", "server/policyfile", "server/resp/wire"},
 	"server/resp/wire":     nil,
 	"server/rls":           {".", "policy", "weirhttp", "keyed", "internal/...", "server/active", "server/endpoint", "server/envoy", "server/face", "server/guard", "server/hook", "server/policyfile"},
@@ -108,12 +116,12 @@ var floors = map[string][]string{
 	"server/listen":        {"policy", "internal/...", "server/descriptors", "server/plain"},
 	"server/accesslog":     {"sim"}, // in tests
 	"server/handover":      nil,
-	"server/nginx":         {".", "policy", "internal/...", "server/policyfile"},                              // tests use policyfile: it checks what the import writes
-	"server/policyfile":    {".", "policy", "lease", "internal/...", "server/stores", "weirredis", "weirjwt"}, // tests use lease and weirredis: which limits can be leased, and what a URL hides
+	"server/nginx":         {".", "policy", "internal/...", "server/policyfile"},                                                                         // tests use policyfile: it checks what the import writes
+	"server/policyfile":    {".", "adaptive", "adaptive/signals", "policy", "lease", "regions", "internal/...", "server/stores", "weirredis", "weirjwt"}, // tests use adaptive, lease and weirredis: which limits can be leased, and what a URL hides
 	"server/plain":         {"internal/..."},
-	"server/probe":         {".", "policy"},
-	"server/upstream":      {".", "policy", "server/descriptors", "server/plain"},
-	"cmd/weir":             {".", "policy", "sim", "weirtest", "weirredis", "weirrueidis", "weirmysql", "weirsql", "internal/...", "server", "server/envoy", "server/handover", "server/nginx", "server/policyfile", "server/probe"},
+	"server/probe":         {".", "adaptive/signals", "policy"},
+	"server/upstream":      {".", "policy", "adaptive", "adaptive/signals", "server/descriptors", "server/plain"},
+	"cmd/weir":             {".", "policy", "sim", "weirplot", "weirtest", "weirredis", "weirrueidis", "weirmysql", "weirsql", "internal/...", "server", "server/envoy", "server/handover", "server/nginx", "server/policyfile", "server/probe"},
 	"bench":                {"..."},
 	"bench/jsonfloor":      nil,
 	"bench/rlsfloor":       nil,
@@ -126,12 +134,14 @@ var floors = map[string][]string{
 	"proof/kv":             {"..."},
 	"proof/cluster":        {"..."},
 	"proof/load":           {"..."},
+	"proof/overload":       {"proof/servers"},
 	"proof/fleet":          {"..."},
 	"proof/transport":      {"..."},
 	"proof/servers":        nil, // it starts programs, and links none of them
 	"proof/traffic":        {"proof/servers"},
 	"proof/resp":           {"proof/servers"},
 	"proof/service":        {".", "internal/...", "proof/servers", "server", "weirclient"},
+	"proof/observe":        {"proof/servers"},
 	"proof/room":           {"..."},
 	"proof/browser":        {"proof/servers"},
 	"proof/edge":           {"proof/servers"},
@@ -297,7 +307,7 @@ func covers(allowed, rel string) bool {
 // inRoot reports whether a package is of the root module.
 func inRoot(pkg string) bool {
 	top, _, _ := strings.Cut(pkg, "/")
-	return pkg != "examples/routers" && !slices.Contains([]string{"server", "cmd", "bench", "proof", "weirrueidis", "weirgoredis", "weirgrpc", "weirjwt", "weircaddy", "weirmemcached", "weiretcd", "weirnats", "weirmysql", "weircluster", "weirpgx", "weirsqlite", "weirotel"}, top)
+	return pkg != "examples/routers" && !slices.Contains([]string{"server", "cmd", "bench", "proof", "weirrueidis", "weirgoredis", "weirgrpc", "weirjwt", "weircaddy", "weirmemcached", "weiretcd", "weirnats", "weirmysql", "weircluster", "weirpgx", "weirsqlite", "weirgopsutil", "weirotel", "weirplot"}, top)
 }
 
 // What internal/rules may use of the standard library: nothing that reads a clock, takes a lock,

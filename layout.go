@@ -85,6 +85,12 @@ func (l *Layout) Decide(d *Decision, words []int64, now, cost int64, charge bool
 	return true
 }
 
+// IsAhead reports whether a refusal may be due to a reading of the clock before that of an earlier charge. A
+// caller that read the clock before it got access to the words then reads it again, and decides again.
+func (l *Layout) IsAhead(d *Decision) bool {
+	return l.bucket != nil && d.ResetAfter > time.Duration(l.bucket.FullAfter())
+}
+
 // ResetAfter returns how long until the limit is idle: its state equals an unused one. It reports
 // false if the words cannot decide.
 func (l *Layout) ResetAfter(words []int64, now int64) (time.Duration, bool) {

@@ -183,8 +183,8 @@ func (r *SharedReservation) Delay() time.Duration {
 func (r *SharedReservation) Decision() Decision { return r.decision }
 
 // Settle replaces the reserved cost by the actual cost, as Reservation.Settle does. The first
-// Settle or Cancel wins. A state of a TokenBucket, LeakyBucket, SmoothBursty or IntervalBucket
-// remembers a reservation until then, so settle also what cost exactly what was reserved.
+// Settle or Cancel wins. A state of a TokenBucket, LeakyBucket, SmoothBursty, IntervalBucket or
+// WarmUp remembers a reservation until then, so settle also what cost exactly what was reserved.
 //
 // With an error in which errors.Is finds ErrExpired, the reservation stays charged: Redis keeps it
 // until 15 minutes after its work may go. After any other error, the store may or may not have

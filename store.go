@@ -73,6 +73,7 @@ type Charge struct {
 	// the charge until then, so that what was estimated too high comes back in full; without Estimate it
 	// remembers an OpReserve until its work may go
 	Estimate bool
+	Usage    bool // OpPeek: return Used
 
 	// OpSettle: a text that no other settlement has. A store whose replies can be lost carries out one settle
 	// with it, and for OnceFor ignores others, whatever their cost: so a settle can be repeated after an error
@@ -85,7 +86,10 @@ type Charge struct {
 	Receipt Receipt
 	Delay   time.Duration // OpReserve: how long to delay the work
 	Taken   int64         // OpTakeSome: how many units were charged
-	Err     error         // what went wrong with this charge; see ErrCharge
+	// OpPeek with Usage: how much the key has used. Costs that are known only afterwards can use more than
+	// the limit. 0 from a fallback, which does not know
+	Used int64
+	Err  error // what went wrong with this charge; see ErrCharge
 }
 
 // An Op is the operation of a Charge.

@@ -6,7 +6,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// An Algorithm says how the limit is found: Knee, AIMD, Vegas or Gradient2. Each is a plain struct,
+// An Algorithm says how the limit is found: Knee, AIMD, Vegas, Gradient2 or BBR. Each is a plain struct,
 // and a field that is 0 has the default that its comment names.
 type Algorithm interface {
 	// Validate returns an error if a parameter is invalid. The error names the field.
@@ -18,7 +18,13 @@ type Algorithm interface {
 
 // A controller changes the limit at the end of each period. The limiter never calls it
 // concurrently.
-type controller interface{ next(p *period) plan }
+type controller interface {
+	next(p *period) plan
+
+	// leastLatency is that of a request that does not wait for others, in nanoseconds; 0 if the algorithm
+	// does not know it
+	leastLatency() float64
+}
 
 // A period is what was measured between two changes of the limit.
 type period struct {
@@ -83,6 +89,7 @@ func bounds(algorithm string, initial, lowest, most *int64, defaults [3]int64) e
 type eachSample struct {
 	update func(s sample) // changes the estimate
 	limit  func() int64
+	least  func() float64 // nil for none
 }
 
 // batch is the number of samples that such algorithms get at once: so few that the limit lags by
@@ -90,6 +97,13 @@ type eachSample struct {
 const batch = 8
 
 func (c eachSample) plan() plan { return plan{limit: c.limit(), need: batch} }
+
+func (c eachSample) leastLatency() float64 {
+	if c.least == nil {
+		return 0
+	}
+	return c.least()
+}
 
 func (c eachSample) next(p *period) plan {
 	for _, s := range p.samples {

@@ -11,6 +11,9 @@
 // Most callers should keep the default algorithm, Knee. AIMD, Vegas and Gradient2 have the formulas
 // and defaults of Netflix's concurrency-limits, for those who know them from there.
 //
-// docs/adaptive.md explains Knee, and shows all four in simulations. For a fixed limit, see
+// BBR is for another purpose: it protects the machine, and limits nothing until a signal, such as the
+// CPU time in use, says that there is an overload.
+//
+// docs/adaptive.md explains Knee, and shows it, AIMD, Vegas and Gradient2 in simulations. For a fixed limit, see
 // weir.Concurrency.
 package adaptive

@@ -15,7 +15,8 @@ import (
 //
 //   - While they are alike and the limit is in use, the limit rises: at first by an eighth, and in
 //     further periods by up to a half.
-//   - A latency 1.25 times the least is the aim. Above it, the limit falls in proportion.
+//   - The aim is a latency that is longer than the least by 0.3 times the mean of nine tenths of the
+//     requests. Above it, the limit falls in proportion.
 //   - Whether the least latency still holds is tested with each larger cut, and with a small one
 //     now and then. If fewer requests in flight do not lower the latency, then the service itself
 //     has become slower: that latency becomes the least, and the limit returns. So a limit that
@@ -24,8 +25,8 @@ import (
 //     little more from time to time.
 //   - A limit that is not in use does not change, and nothing is learnt meanwhile.
 //
-// The latency of a period is the mean without the slowest tenth of the requests, so a few that are
-// slow for reasons of their own do not change the limit.
+// The latency of a period is the mean of the faster half of the requests: a wait for others makes all
+// of them longer. So those that are slow for reasons of their own do not change the limit.
 //
 // There is nothing to tune. Initial, Min and Max are bounds.
 type Knee struct {
@@ -48,7 +49,8 @@ func (k Knee) begin(func() float64) (controller, plan) {
 
 // The constants of Knee. Each is a ratio, so none depends on how fast the service is.
 const (
-	aim       = 1.25 // the latency that is kept, in multiples of the least
+	aim       = 1.3  // the latency that is kept, in multiples of the least, if all take the same time
+	longTail  = 4    // the mean of most requests counts as so many times that of the faster half at most
 	large     = 1.5  // times aim: from there the limit is cut at once
 	telling   = 0.7  // a limit that was lowered so far shows whether the latency follows
 	dipFactor = 0.75 // the limit during a dip, in multiples of the limit
@@ -69,6 +71,7 @@ type knee struct {
 	least  float64 // the latency of a request that does not wait for others; 0: not known yet
 	doubt  float64 // the variance of least, in multiples of its square
 	spread float64 // the standard deviation of the latency, in multiples of it
+	tail   float64 // the mean without the slowest tenth, in multiples of it
 	usual  float64 // the latency of the last periods, in multiples of least
 	streak int     // how many periods in a row had room for more
 	quiet  int     // periods since the latency was last known to be without a queue
@@ -91,8 +94,9 @@ type state struct {
 
 // A reading is what a controller makes of a period.
 type reading struct {
-	latency  float64 // the mean without the slowest tenth
+	latency  float64 // the mean of the faster half
 	spread   float64 // the standard deviation, in multiples of the latency
+	tail     float64 // the mean without the slowest tenth, in multiples of the latency
 	ok       int     // how many requests were counted
 	inFlight float64 // the mean
 	inUse    bool    // whether the limit mattered
@@ -104,6 +108,8 @@ func (k *knee) plan(inFlight int) plan {
 	need = min(max(need, inFlight, fewest), max(2*inFlight, fewest), maxSamples)
 	return plan{limit: int64(math.Round(k.limit)), skip: inFlight, need: need, drops: max(2, need/8)}
 }
+
+func (k *knee) leastLatency() float64 { return k.least }
 
 func (k *knee) next(p *period) plan {
 	finished := 0
@@ -119,33 +125,44 @@ func (k *knee) next(p *period) plan {
 		k.streak, k.cut = 0, state{}
 		k.endDip()
 	case k.least == 0:
-		k.least, k.spread, k.doubt = r.latency, r.spread, r.variance()
+		k.least, k.spread, k.tail, k.doubt = r.latency, r.spread, r.tail, r.variance()
 	default:
 		k.spread += (r.spread - k.spread) / 4
+		k.tail += (r.tail - k.tail) / 8
 		k.adjust(r)
 	}
 	k.before = r
 	return k.plan(p.inFlight)
 }
 
-// read counts the requests that were not dropped and began while at least half the limit was in
-// use. Others say nothing about the limit, and a few of them say nothing at all.
+// read counts the requests that were not dropped, if at least half the limit was in use on average.
+// Otherwise they say nothing about the limit, and a few of them say nothing at all. It does not choose
+// among them: where few began while the limit was in use, the fast ones of those are the first to
+// finish.
 func (k *knee) read(p *period) (r reading) {
-	counted := slices.DeleteFunc(p.samples, func(s sample) bool { return s.dropped || float64(s.inFlight) < k.limit/2 })
+	counted := slices.DeleteFunc(p.samples, func(s sample) bool { return s.dropped })
 	if len(counted) < fewest/2 {
 		return r
 	}
-	r.ok = len(counted)
 	for _, s := range counted {
-		r.inFlight += float64(s.inFlight) / float64(r.ok)
+		r.inFlight += float64(s.inFlight) / float64(len(counted))
 	}
+	if r.inFlight < k.limit/2 {
+		return r
+	}
+	r.ok = len(counted)
 	r.inUse = p.refused || r.inFlight >= 0.75*k.limit
 	slices.SortFunc(counted, func(a, b sample) int { return cmp.Compare(a.latency, b.latency) })
-	counted = counted[:r.ok*9/10]
-	for _, s := range counted {
-		r.latency += float64(s.latency)
+	whole := 0.0
+	for i, s := range counted[:r.ok*9/10] {
+		if whole += float64(s.latency); i < r.ok/2 {
+			r.latency += float64(s.latency)
+		}
 	}
+	whole /= float64(r.ok * 9 / 10)
+	counted = counted[:r.ok/2]
 	r.latency = max(r.latency/float64(len(counted)), 1)
+	r.tail = max(whole/r.latency, 1)
 	for _, s := range counted {
 		d := float64(s.latency)/r.latency - 1
 		r.spread += d * d
@@ -160,8 +177,9 @@ func (r reading) variance() float64 { return max(r.spread*r.spread, 1e-3) / floa
 // adjust changes the limit after a period without an excess of drops.
 func (k *knee) adjust(r reading) {
 	stretch := r.latency / k.least
-	// the more the latency varies by itself, the more of it is accepted
-	target := aim + k.spread/math.Sqrt(float64(r.ok))
+	// a wait is long or short beside the mean; and the more the latency varies by itself, the more of it
+	// is accepted
+	target := 1 + (aim-1)*min(k.tail, longTail) + k.spread/math.Sqrt(float64(r.ok))
 	if k.dip.limit > 0 {
 		k.dipped(r, stretch)
 		return

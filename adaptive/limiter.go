@@ -2,13 +2,14 @@ package adaptive
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/adaptive/signals"
+	"github.com/weirflow/weir/internal/held"
 )
 
 // Options are the settings of a Limiter.
@@ -16,9 +17,15 @@ type Options struct {
 	Algorithm Algorithm // how the limit is found; default: Knee{}
 	Name      string    // becomes Decision.By of a refusal
 
+	Partitions []Partition // shares of the limit for some of the requests
+	Queue      Queue       // how requests wait that find no place; default: they do not
+
 	// Clock replaces the clock, for virtual time: nanoseconds that never go back. A finished request
-	// whose duration is not above 0 counts as 1 ns.
+	// whose duration is not above 0 counts as 1 ns. Waits in the queue end in real time.
 	Clock func() int64
+
+	// Signals say whether the machine bears its load, for BBR: a Monitor of package adaptive/signals.
+	Signals signals.Source
 
 	// Draw replaces the random numbers of Vegas, from 0 up to but not including 1.
 	Draw func() float64
@@ -36,7 +43,9 @@ type Limiter struct {
 	start time.Time
 
 	// plan has what callers need of the plan in force: see the constants in word.go
-	plan atomic.Uint64
+	plan   atomic.Uint64
+	ranked atomic.Bool              // requests differ in priority or user
+	leave  [levelCount]atomic.Int64 // how many places those of a level leave free
 
 	// keeps the word, which every call writes, off the cache line that every call reads
 	_    [64]byte
@@ -47,10 +56,14 @@ type Limiter struct {
 	pool  sync.Pool // holders beyond the slots
 
 	window  window
+	paced   *paced // nil unless the algorithm is BBR
 	refused atomic.Uint64
+	waited  atomic.Uint64 // how many requests had to wait
 	ignored atomic.Uint64
 	dropped atomic.Uint64
 	pooled  atomic.Uint64 // how many lives of pooled holders have ended
+
+	gate gate
 }
 
 // New returns a limiter. The error says which parameter is invalid.
@@ -59,6 +72,12 @@ func New(o Options) (*Limiter, error) {
 		o.Algorithm = Knee{}
 	}
 	if err := o.Algorithm.Validate(); err != nil {
+		return nil, err
+	}
+	if err := validPartitions(o.Partitions); err != nil {
+		return nil, err
+	}
+	if err := o.Queue.complete(); err != nil {
 		return nil, err
 	}
 	if o.Draw == nil {
@@ -73,6 +92,11 @@ func New(o Options) (*Limiter, error) {
 	l.window.controller, first = o.Algorithm.begin(o.Draw)
 	l.window.counted = l.now()
 	l.apply(first, 0)
+	var err error
+	if l.paced, err = newPaced(l, o); err != nil {
+		return nil, err
+	}
+	l.gate.init(l, o)
 	return l, nil
 }
 
@@ -91,17 +115,15 @@ func (l *Limiter) Enter(ctx context.Context) (Hold, error) {
 	if err := ctx.Err(); err != nil {
 		return Hold{}, err
 	}
-	if h, ok := l.take(); ok {
+	if h, ok := l.take(0, nil); ok {
 		return h, nil
 	}
-	limit := l.Limit()
-	return Hold{}, &weir.LimitedError{Decision: weir.Decision{
-		Limit: limit, Remaining: max(limit-l.InFlight(), 0), RetryAfter: weir.Never, ResetAfter: weir.Never, By: l.name,
-	}}
+	return l.enterSlowly(ctx, anyone)
 }
 
-// TryEnter takes a place if one is free. It is Enter without an error to allocate.
-func (l *Limiter) TryEnter() (Hold, bool) { return l.take() }
+// TryEnter takes a place if one is free now. It is Enter that never waits, without an error to
+// allocate.
+func (l *Limiter) TryEnter() (Hold, bool) { return l.take(0, &anyone) }
 
 // Do enters, calls fn, and leaves. If it cannot enter, it returns Enter's error and does not call
 // fn; otherwise it returns fn's error. The outcome depends on how fn ends:
@@ -115,15 +137,7 @@ func (l *Limiter) Do(ctx context.Context, fn func(context.Context) error) error 
 	if err != nil {
 		return err
 	}
-	outcome := weir.Dropped
-	defer func() { h.Done(outcome) }()
-	switch err = fn(ctx); {
-	case err == nil:
-		outcome = weir.OK
-	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, weir.ErrLimited):
-		outcome = weir.Ignore
-	}
-	return err
+	return held.Do[weir.Outcome](ctx, h, weir.ErrLimited, fn)
 }
 
 // Limit returns the limit in force.
@@ -136,7 +150,7 @@ func (l *Limiter) InFlight() int64 { return inFlight(l.word.Load()) }
 // Outcomes counts the requests so far.
 type Outcomes struct {
 	OK, Ignored, Dropped uint64 // those that have finished
-	Refused              uint64 // those that found no place
+	Refused              uint64 // those that got no place
 }
 
 // Outcomes returns how many requests have finished or were refused so far.

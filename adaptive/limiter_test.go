@@ -307,18 +307,18 @@ func TestEachKindIsMeasured(t *testing.T) {
 		for _, kinds := range []int{2, 3, 4, 16, 64} {
 			plan := l.plan.Load()
 			l.plan.Store(plan&^(1<<rareBits-1) | uint64(rare))
-			measured := make([]int, kinds)
+			counts := make([]int, kinds)
 			each := 1000 << rare
 			for range each {
 				for kind := range kinds {
 					h, _ := l.TryEnter()
-					if h.r.began != unmeasured {
-						measured[kind]++
+					if h.life&measured != 0 {
+						counts[kind]++
 					}
 					h.Done(weir.Ignore)
 				}
 			}
-			for kind, n := range measured {
+			for kind, n := range counts {
 				if n < 800 || n > 1200 {
 					t.Errorf("one in %d, %d kinds: of the kind %d, %d of %d were measured", 1<<rare, kinds, kind, n, each)
 				}

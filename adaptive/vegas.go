@@ -50,7 +50,7 @@ func (v Vegas) begin(draw func() float64) (controller, plan) {
 	v, _ = v.complete() // New has validated it
 	s := &vegas{Vegas: v, limit: float64(v.Initial), draw: draw, decrease: func(limit float64) float64 { return limit - log10(limit) }}
 	s.jitter = 0.5 + s.draw()/2
-	c := eachSample{limit: func() int64 { return int64(s.limit) }, update: s.step}
+	c := eachSample{limit: func() int64 { return int64(s.limit) }, update: s.step, least: func() float64 { return float64(s.least) }}
 	return c, c.plan()
 }
 

@@ -22,10 +22,11 @@ type window struct {
 	drops   atomic.Int64 // requests that were dropped and had begun under the current limit
 	most    atomic.Int64 // how many of them complete the period; 0: any number
 	samples [maxSamples]packed
+	least   atomic.Int64 // the least latency that the algorithm knows of, in nanoseconds; 0: unknown
 
 	mu       sync.Mutex // held by whoever ends a period, and never waited for
 	planned  int64      // the count that the period began with
-	refused  uint64     // how many callers had been refused then
+	refused  uint64     // how many callers had been refused then, or had to wait
 	counted  int64      // since when measured requests are counted
 	measured int64      // how many there were
 	buffer   [maxSamples]sample
@@ -77,6 +78,12 @@ func (l *Limiter) finish(e ending) {
 	now := int64(0)
 	if e.began != unmeasured {
 		now = l.now()
+		if l.paced != nil {
+			if e.outcome == weir.OK {
+				l.paced.finish(e.began, now)
+			}
+			return
+		}
 		n := w.count.Add(1)
 		if n > 0 && n <= maxSamples {
 			w.samples[n-1].Store(pack(sample{latency: now - e.began, inFlight: e.inFlight, dropped: e.outcome == weir.Dropped}))
@@ -110,11 +117,12 @@ func (l *Limiter) endPeriod(now int64) {
 			p.samples = append(p.samples, unpack(s))
 		}
 	}
-	refused := l.refused.Load()
+	refused := l.refused.Load() + l.waited.Load()
 	p.refused, w.refused = refused != w.refused, refused
 	rare := l.rarity(now, count-w.planned)
 	p.inFlight = int(l.InFlight() >> rare)
 	l.apply(w.controller.next(p), rare)
+	w.least.Store(int64(w.controller.leastLatency()))
 }
 
 // The samples per second that are aimed at, while there are more requests than that.

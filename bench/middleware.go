@@ -73,7 +73,7 @@ func middlewareTable(c contest, outcomes []outcome) table {
 const addresses = 1000
 
 func middlewareContest(procs int) contest {
-	lean, few := []target{{"", 0}}, []target{{"", 0.2}} // the fields of about ten responses share an allocation
+	lean, few := []target{{"", 0}}, []target{{"", 0.1}} // the fields of about thirty responses share an allocation
 	with := func(key weirhttp.KeyFunc, options ...weirhttp.Option) func() loop {
 		return func() loop {
 			l, err := weirkeyed.New[string](weir.TokenBucket{Rate: weir.PerSecond(1000), Burst: many}, weirkeyed.Options{Name: "per-client"})

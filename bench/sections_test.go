@@ -15,7 +15,7 @@ func TestSubjectsDecideAsIntended(t *testing.T) {
 			if procs > 1 {
 				all = append(all, limitsContest(yes, procs))
 			}
-			all = append(all, concurrencyContest(yes, procs), adaptiveContest(yes, procs))
+			all = append(all, concurrencyContest(yes, procs), adaptiveContest(yes, procs), bbrContest(yes, procs))
 		}
 	}
 	all = append(all, handoverContest(4), middlewareContest(1), middlewareContest(4))

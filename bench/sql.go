@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/proof/servers"
@@ -24,8 +26,8 @@ type sqlSubject struct {
 	compared bool    // it is SELECT ... FOR UPDATE
 }
 
-// sql measures a token bucket in PostgreSQL, beside programs that lock a row and write it, and beside the least
-// that any statement costs. For another database, write a function that returns its subjects.
+// sql measures a token bucket in PostgreSQL, MariaDB and SQLite, beside programs that lock a row and write it, and
+// beside the least that any statement costs. For another database, write a function that returns its subjects.
 func sql(r *report) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
@@ -38,7 +40,10 @@ func sql(r *report) error {
 		err = r.sqlTables("PostgreSQL", subjects)
 	}
 	end()
-	return errors.Join(err, server.Stop())
+	if err := errors.Join(err, server.Stop()); err != nil {
+		return err
+	}
+	return r.otherSQL()
 }
 
 // postgresSubjects returns the subjects in PostgreSQL. All of them leave the write-ahead log to be written later.
@@ -81,26 +86,49 @@ func postgresSubjects(ctx context.Context, server *servers.PostgresServer) (all 
 	if err != nil {
 		return nil, end, err
 	}
-	plain := make(chan *weir.Shared, redisCallers)
+	if err := chargeAll(ctx, one); err != nil { // the other programs have rows for all keys, too
+		return nil, end, err
+	}
 	querier := weirpgx.Querier(pool)
-	for range redisCallers {
-		s, err := weirsql.New(querier, weirsql.Options{Prefix: "plain:", RoundTrips: 1, Timeout: time.Minute})
-		if err != nil {
-			return nil, end, err
+	nodes := func(prefix string, limit weir.Limit) (caller, error) {
+		free := make(chan *weir.Shared, redisCallers)
+		for i := range redisCallers {
+			s, err := weirsql.New(querier, weirsql.Options{Prefix: prefix, RoundTrips: 1, Timeout: time.Minute})
+			if err != nil {
+				return nil, err
+			}
+			ends = append(ends, func() { _ = s.Close() }) // it returns nil
+			l, err := weir.NewShared(limit, s, weir.Named("bench"))
+			if err != nil {
+				return nil, err
+			}
+			if i == 0 {
+				if err := chargeAll(ctx, l); err != nil {
+					return nil, err
+				}
+			}
+			free <- l
 		}
-		ends = append(ends, func() { _ = s.Close() }) // it returns nil
-		l, err := weir.NewShared(oneMillion, s, weir.Named("bench"))
-		if err != nil {
-			return nil, end, err
-		}
-		plain <- l
+		return func(ctx context.Context, key string) (bool, error) {
+			l := <-free
+			defer func() { free <- l }()
+			return l.Allow(ctx, key)
+		}, nil
+	}
+	plain, err := nodes("plain:", oneMillion)
+	if err != nil {
+		return nil, end, err
+	}
+	exhausted, err := nodes("exhausted:", weir.TokenBucket{Rate: weir.PerDay(1), Burst: 1})
+	if err != nil {
+		return nil, end, err
 	}
 	return []sqlSubject{
 		{name: "SELECT ... FOR UPDATE, UPDATE, COMMIT: three round trips", call: func(ctx context.Context, key string) (bool, error) { return selectForUpdate(ctx, pool, key) }, compared: true},
-		{name: "weir, 64 nodes with one caller each", atLeast: 3, call: func(ctx context.Context, key string) (bool, error) {
-			l := <-plain
-			defer func() { plain <- l }()
-			return l.Allow(ctx, key)
+		{name: "weir, 64 nodes with one caller each", atLeast: 3, call: plain},
+		{name: "weir, the same, and keys that are exhausted", call: func(ctx context.Context, key string) (bool, error) {
+			yes, err := exhausted(ctx, key)
+			return !yes, err
 		}},
 		{name: "weir, one node, whose callers share calls", atLeast: 5, call: one.Allow},
 		{name: "floor: UPDATE ... RETURNING", call: func(ctx context.Context, key string) (bool, error) {
@@ -109,6 +137,19 @@ func postgresSubjects(ctx context.Context, server *servers.PostgresServer) (all 
 			return left > 0, err
 		}},
 	}, end, nil
+}
+
+// chargeAll charges all keys once.
+func chargeAll(ctx context.Context, l *weir.Shared) error {
+	var all errgroup.Group
+	all.SetLimit(redisCallers)
+	for i := range redisKeys {
+		all.Go(func() error {
+			_, err := l.Allow(ctx, "k"+strconv.Itoa(i))
+			return err
+		})
+	}
+	return all.Wait()
 }
 
 // selectForUpdate is a token bucket as programs write it: the row is locked while the program decides.
@@ -139,7 +180,7 @@ func (r *report) sqlTables(title string, subjects []sqlSubject) error {
 	for _, keys := range []int{1, redisKeys} {
 		t := table{
 			Title:   fmt.Sprintf("%s, %d callers, %d keys", title, redisCallers, keys),
-			Notes:   []string{"calls/s: median of the rounds, which take turns; / select: beside SELECT ... FOR UPDATE, / floor: beside UPDATE ... RETURNING"},
+			Notes:   []string{"calls/s: median of the rounds, which take turns; / select: beside the program that locks the row, / floor: beside the UPDATE"},
 			Columns: []column{{"calls/s", 0}, {"p50 us", 0}, {"p99 us", 0}, {"/ select", 2}, {"/ floor", 2}},
 		}
 		rates, latencies := make([][]float64, len(subjects)), make([][]time.Duration, len(subjects))

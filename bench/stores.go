@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -41,7 +42,7 @@ func storeWorlds() []struct {
 		name  string
 		start func(ctx context.Context, dir string) (*storeServer, error)
 	}{
-		{nameRedis, startRedis},
+		{"Redis", startRedis},
 		{"PostgreSQL", startPostgres},
 		{"MariaDB", func(ctx context.Context, _ string) (*storeServer, error) {
 			s, err := servers.MariaDB(ctx, servers.MariaDBOptions{})
@@ -68,10 +69,9 @@ func storeWorlds() []struct {
 			return &storeServer{url: "etcd://" + all[0].Addr, end: all[0].Stop}, nil
 		}},
 		{"NATS, one server", startNATS},
+		{"three nodes, no server", startNodes},
 	}
 }
-
-const nameRedis = "Redis"
 
 func startRedis(ctx context.Context, _ string) (*storeServer, error) {
 	s, err := servers.Redis(ctx, servers.RedisOptions{})
@@ -113,6 +113,37 @@ func startNATS(_ context.Context, dir string) (*storeServer, error) {
 	return &storeServer{"nats://" + s.Addr().String(), func() error { s.Shutdown(); s.WaitForShutdown(); return nil }, func(context.Context) (int64, error) { return folderSize(dir) }}, nil
 }
 
+// startNodes starts two of three nodes that keep the limits themselves; the third one is opened by the URL.
+func startNodes(_ context.Context, dir string) (*storeServer, error) {
+	var nodes [3]string
+	for i := range nodes {
+		free, err := servers.FreeAddress()
+		if err != nil {
+			return nil, err
+		}
+		nodes[i] = free.Host
+		free.Release()
+	}
+	at := func(node string) string {
+		return fmt.Sprintf("cluster://%s?folder=%s&node=%s", strings.Join(nodes[:], ","), dir, node)
+	}
+	var others []weir.Store
+	end := func() (err error) {
+		for _, s := range others {
+			err = errors.Join(err, s.Close())
+		}
+		return err
+	}
+	for _, node := range nodes[1:] {
+		s, err := stores.Open(policy.Store{URL: at(node)}, nil)
+		if err != nil {
+			return nil, errors.Join(err, end())
+		}
+		others = append(others, s)
+	}
+	return &storeServer{at(nodes[0]), end, nil}, nil
+}
+
 // sqliteSize is the length of a file once its log is written back to it; 0 for one that is not there yet.
 func sqliteSize(ctx context.Context, path string) (int64, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -148,7 +179,7 @@ func folderSize(dir string) (sum int64, err error) {
 	return sum, err
 }
 
-// compareStores measures one token bucket in each place where limits can be kept, for docs/stores.md.
+// compareStores measures one token bucket in each place where limits can be kept, for docs/choose-a-store.md.
 func compareStores(r *report) error {
 	t := table{
 		Title: "one token bucket in each place where limits can be kept, servers on this machine",
@@ -186,7 +217,7 @@ func (r *report) memoryRow() (row, error) {
 	return r.storeRow("memory of one process", func(_ context.Context, key string) (bool, error) { return l.Allow(key), nil })
 }
 
-// storeRows measures a product; Redis also with leases.
+// storeRows measures a product, with leases and without.
 func (r *report) storeRows(name string, start func(ctx context.Context, dir string) (*storeServer, error)) (rows []row, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
@@ -220,8 +251,8 @@ func (r *report) storeRows(name string, start func(ctx context.Context, dir stri
 	line, err := r.storeRow(name, shared.Allow)
 	line.Values[4] = bytes
 	rows = []row{line}
-	if err != nil || name != nameRedis {
-		return rows, err
+	if err != nil {
+		return nil, err
 	}
 	leased, err := lease.New(s, lease.Options{MaxOutstanding: 1 << 24})
 	if err != nil {
@@ -232,8 +263,8 @@ func (r *report) storeRows(name string, start func(ctx context.Context, dir stri
 	if err != nil {
 		return nil, err
 	}
-	line, err = r.storeRow("leases over Redis", ahead.Allow)
-	return append([]row{line}, rows...), err
+	line, err = r.storeRow("leases over "+name, ahead.Allow)
+	return append(rows, line), err
 }
 
 // bytesOfKeys is what a key takes in a store.

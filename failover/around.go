@@ -69,7 +69,7 @@ func (s *Store) onBoth(ctx context.Context, batch []weir.Charge, out []weir.Deci
 	}
 	for n, i := range places {
 		to, from := &batch[i], &rest[n]
-		out[i], to.Err, to.Delay, to.Taken = answers[n], from.Err, from.Delay, from.Taken
+		out[i], to.Err, to.Delay, to.Taken, to.Used = answers[n], from.Err, from.Delay, from.Taken, from.Used
 		if to.Op != weir.OpSettle {
 			to.Receipt = from.Receipt
 		}

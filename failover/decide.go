@@ -83,7 +83,7 @@ func undone(c *weir.Charge, cause error) error {
 
 // blank clears the results that the store may have left in a charge.
 func blank(c *weir.Charge) {
-	c.Err, c.Delay, c.Taken = nil, 0, 0
+	c.Err, c.Delay, c.Taken, c.Used = nil, 0, 0, 0
 	if c.Op != weir.OpSettle {
 		c.Receipt = ""
 	}

@@ -94,6 +94,10 @@ type Options struct {
 	// name of the shard is "" if the store is not Sharded. The cause is the error for which the
 	// breaker is open: that of a call, or of the latest probe; nil for the other transitions.
 	OnTransition func(shard string, from, to State, cause error)
+
+	// OnCall is called with how long each call of the store took, in the goroutine of the call: it must
+	// not block. A call whose caller has left is measured, too. default: none
+	OnCall func(took time.Duration)
 }
 
 // A store, or one that it wraps and returns from Unwrap() weir.Store, may be a Pinger, a Beater and

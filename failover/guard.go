@@ -81,9 +81,15 @@ func (s *Store) carryOut(ctx context.Context, end context.CancelFunc, c *call) {
 
 // call calls the store; a panic becomes its error.
 func (s *Store) call(ctx context.Context, batch []weir.Charge, out []weir.Decision) (err error) {
+	if s.opts.OnCall != nil {
+		defer s.measured(time.Now())
+	}
 	defer recovered(&err)
 	return s.inner.Do(ctx, batch, out)
 }
+
+// measured reports a call that has ended.
+func (s *Store) measured(began time.Time) { s.opts.OnCall(time.Since(began)) }
 
 func recovered(err *error) {
 	if p := recover(); p != nil {

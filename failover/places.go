@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/rules"
@@ -126,6 +127,9 @@ type entry struct {
 // store returns. A place that comes for a caller that has left is given back.
 func (s *Store) enter(ctx context.Context, slots chan struct{}, c weir.Charge) (func(weir.Outcome), weir.Decision, error) {
 	call := func() (e entry) {
+		if s.opts.OnCall != nil && c.Within == 0 { // otherwise it waits for a place
+			defer s.measured(time.Now())
+		}
 		defer recovered(&e.err)
 		e.done, e.d, e.err = s.holder.Enter(ctx, c)
 		return e

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/held"
 )
 
 // A Concurrency limits for each key how much is in flight at once. Each key with holders or waiters
@@ -255,15 +256,7 @@ func (c *Concurrency[K]) Do(ctx context.Context, key K, fn func(context.Context)
 	if err != nil {
 		return err
 	}
-	outcome := weir.Dropped
-	defer func() { h.Done(outcome) }()
-	switch err = fn(ctx); {
-	case err == nil:
-		outcome = weir.OK
-	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, weir.ErrLimited):
-		outcome = weir.Ignore
-	}
-	return err
+	return held.Do[weir.Outcome](ctx, h, weir.ErrLimited, fn)
 }
 
 // SetLimit changes the parameters for all keys, as weir.ConcurrencyLimiter.SetLimit does: it takes

@@ -32,6 +32,9 @@ func (k *Limiter[K]) grip(key K, h uint64) grip[K] {
 			s.rebuild(int(s.array.lines), ver)
 		}
 		slot, head := s.array.acquire(h, key)
+		if slot >= 0 {
+			now = k.reading(s.array.version.wall) // while it waited for the slot, others may have charged by later readings
+		}
 		if slot >= 0 || s.hasRoom() {
 			g := grip[K]{k: k, s: s, key: key, h: h, slot: slot, head: head, now: now}
 			g.expire()

@@ -152,7 +152,7 @@ func newLimiter[K comparable](l weir.Limit, o Options) (*Limiter[K], error) {
 		timers: o.Timers,
 		seed:   maphash.MakeSeed(),
 		loose:  mayNotHash(reflect.TypeFor[K]()),
-		top:    newTops[K](o.Top),
+		top:    newTops[K](o.Top, o.TopOneIn),
 
 		mostLines: mostLines,
 	}

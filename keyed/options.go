@@ -39,6 +39,9 @@ type Options struct {
 	Keys bool
 	Name string // becomes Decision.By
 	Top  int    // how many counters Heaviest and MostLimited each have, per core; default: none
+	// a power of 2: after the first 20,000 decisions, one of so many is counted for them, with so many times
+	// the weight, at random; default: all
+	TopOneIn int
 
 	// Clock, WallClock and Timers replace the clocks, for virtual time, as weir.WithClock,
 	// weir.WithWallClock and weir.WithTimers do.

@@ -74,8 +74,23 @@ func (k *Limiter[K]) decide(d *weir.Decision, key K, h uint64, cost int64, charg
 		return slot, false
 	}
 	ok = head&away == 0 && a.layout.Decide(d, a.words(slot), now, cost, charge)
+	if ok && !d.Allowed && a.layout.IsAhead(d) {
+		ok = k.decideAgain(d, a, slot, now, cost, charge)
+	}
 	a.unlock(slot, head)
 	return slot, ok
+}
+
+// decideAgain decides about a locked slot by the time of now, where that is later than the reading by which
+// a call was refused. Its goroutine may have stood still since it read the clock: others then charged by later
+// readings, and what has come back since was hidden from it.
+func (k *Limiter[K]) decideAgain(d *weir.Decision, a *array[K], slot int, read, cost int64, charge bool) bool {
+	now := k.reading(a.wall)
+	if now <= read {
+		return true
+	}
+	*d = weir.Decision{}
+	return a.layout.Decide(d, a.words(slot), now, cost, charge)
 }
 
 // take is Take by the general path, after decide could not decide. slot is what decide found.

@@ -3,7 +3,11 @@ package keyed
 import (
 	"errors"
 	"fmt"
+	"math"
+	"math/bits"
+	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/topk"
@@ -20,19 +24,30 @@ type Top[K comparable] struct {
 // knows keys that were evicted long ago.
 type topCounters[K comparable] struct {
 	heaviest, limited *topk.Sketch[K]
+	oneIn             uint32       // a power of 2
+	exact             atomic.Int64 // how many more decisions are counted before one in oneIn is
 }
 
-func newTops[K comparable](counters int) *topCounters[K] {
+// exactAtFirst is how many decisions are all counted, whatever Options.TopOneIn is: a few refusals would
+// otherwise not be seen at all.
+const exactAtFirst = 20_000
+
+func newTops[K comparable](counters, oneIn int) *topCounters[K] {
 	if counters == 0 {
 		return nil
 	}
-	return &topCounters[K]{topk.New[K](counters), topk.New[K](counters)}
+	t := &topCounters[K]{heaviest: topk.New[K](counters), limited: topk.New[K](counters), oneIn: uint32(max(oneIn, 1))}
+	t.exact.Store(exactAtFirst)
+	return t
 }
 
 // validateTop returns an error if Options.Top is invalid.
 func (o Options) validateTop() error {
 	if o.Top < 0 || o.Top > topk.Most {
 		return fmt.Errorf("weir: keyed.Options.Top: %d is not a number of counters: it must be within 0 and %d", o.Top, topk.Most)
+	}
+	if o.TopOneIn < 0 || o.TopOneIn > 1024 || o.TopOneIn&(o.TopOneIn-1) != 0 {
+		return fmt.Errorf("weir: keyed.Options.TopOneIn: %d is not a power of 2 within 1 and 1024", o.TopOneIn)
 	}
 	return nil
 }
@@ -53,11 +68,22 @@ func noteText(t *topCounters[string], view string, h uint64, cost int64, allowed
 
 // pick returns the sketch that counts a decision, and the amount; none for an admitted cost of 0.
 func (t *topCounters[K]) pick(cost int64, allowed bool) (*topk.Sketch[K], uint64) {
+	weight := uint64(1)
+	if t.oneIn > 1 {
+		if t.exact.Load() > 0 {
+			t.exact.Add(-1)
+		} else if weight = uint64(t.oneIn); rand.Uint32()&(t.oneIn-1) != 0 {
+			return nil, 0
+		}
+	}
 	switch {
 	case !allowed:
-		return t.limited, 1
+		return t.limited, weight
 	case cost > 0:
-		return t.heaviest, uint64(cost)
+		if hi, lo := bits.Mul64(uint64(cost), weight); hi == 0 {
+			return t.heaviest, lo
+		}
+		return t.heaviest, math.MaxUint64
 	}
 	return nil, 0
 }

@@ -32,7 +32,8 @@ func (k *Limiter[K]) Keys() iter.Seq2[K, weir.Decision] {
 // A Reading is the decision of a Peek of 0, and when it was made.
 type Reading struct {
 	weir.Decision
-	At time.Time // just before: ResetAfter and RetryAfter count from then
+	At   time.Time // just before: ResetAfter and RetryAfter count from then
+	Used int64     // as Limiter.Used returns it
 }
 
 // Readings is Keys with the time at which each state was read. A caller that is slow gets the later parts of
@@ -40,7 +41,7 @@ type Reading struct {
 func (k *Limiter[K]) Readings() iter.Seq2[K, Reading] {
 	return func(yield func(K, Reading) bool) {
 		if k.opts.Keys {
-			k.visit(func(v visited[K]) bool { return yield(v.key, Reading{v.d, v.at}) })
+			k.visit(func(v visited[K]) bool { return yield(v.key, Reading{v.d, v.at, v.used}) })
 		}
 	}
 }
@@ -51,6 +52,8 @@ type visited[K comparable] struct {
 	key K
 	d   weir.Decision
 	at  time.Time
+
+	used int64
 }
 
 // visit goes through the table in the order of the hashes. A segment that is split meanwhile
@@ -83,6 +86,7 @@ func (s *segment[K]) copy(to []visited[K]) []visited[K] {
 			continue
 		}
 		v := visited[K]{h: a.hash(g.slot, g.head, s.prefix), d: g.peek(0), at: at}
+		v.used = g.used(v.d)
 		if a.keys != nil {
 			v.key = a.keys[g.slot/a.size]
 		}
@@ -90,6 +94,37 @@ func (s *segment[K]) copy(to []visited[K]) []visited[K] {
 		to = append(to, v)
 	}
 	return to
+}
+
+// Used returns how much of its limit a key has used. It is Decision.Limit less Decision.Remaining, unless
+// nothing remains: work whose cost was known only afterwards may have used more than the limit.
+func (k *Limiter[K]) Used(key K) int64 {
+	h, ok := k.hash(key)
+	if !ok {
+		return 0
+	}
+	g := k.grip(key, h)
+	defer g.release()
+	if g.slot < 0 {
+		return 0
+	}
+	return g.used(g.peek(0))
+}
+
+// used is Used, after a decision about 0.
+func (g *grip[K]) used(d weir.Decision) int64 {
+	used := max(d.Limit-d.Remaining, 0)
+	if d.Remaining > 0 || g.fixed() {
+		return used
+	}
+	saved, p := g.saved(), g.prepared()
+	if !weir.Equal(saved.Limit, p.Limit()) {
+		var err error
+		if p, err = weir.Prepare(saved.Limit, time.Nanosecond); err != nil {
+			return used // it was in force
+		}
+	}
+	return max(used, p.Rule().Rule.Spent(saved.State, g.now))
 }
 
 // Reset makes the state of a key unused again: it starts over without counts. An override of the

@@ -92,3 +92,38 @@ func TestReset(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 }
+
+// TestUsed: what a key has used is more than its limit if the cost of its work was known only afterwards.
+func TestUsed(t *testing.T) {
+	clock := new(weirtest.Clock)
+	k, err := keyed.New[string](weir.FixedWindow{Limit: 10, Window: time.Hour}, keyed.Options{Clock: clock.Now, Keys: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := k.Parameters(weir.FixedWindow{Limit: 5, Window: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, by := range map[string]*keyed.Parameters{"a": nil, "b": plan} {
+		r, ok := k.ReserveBy(by, key, 4, 0)
+		if !ok || k.Used(key) != 4 {
+			t.Fatalf("%s: %v, %d used, want 4", key, ok, k.Used(key))
+		}
+		r.Settle(25)
+		if got := k.Used(key); got != 25 {
+			t.Errorf("%s: %d used, want 25", key, got)
+		}
+	}
+	for key, read := range k.Readings() {
+		if read.Used != 25 {
+			t.Errorf("%s: %d used", key, read.Used)
+		}
+	}
+	if got := k.Used("c"); got != 0 {
+		t.Errorf("%d used by a key without a state", got)
+	}
+	clock.Set(clock.Now() + int64(time.Hour))
+	if got := k.Used("a"); got != 0 {
+		t.Errorf("%d used in a new window", got)
+	}
+}

@@ -128,6 +128,7 @@ func (s *Store) peeked(c *weir.Charge, d *weir.Decision) {
 	}
 	e.tidy(s.now())
 	d.Remaining = min(d.Remaining+e.left(), d.Limit)
+	c.Used = max(c.Used-e.left(), 0)
 	if !d.Allowed && c.Cost > 0 && c.Cost <= d.Remaining {
 		d.Allowed, d.RetryAfter = true, 0
 	}

@@ -40,6 +40,7 @@ func (p *Policy) Check() []Problem { return p.CheckFor(Options{}) }
 func (p *Policy) CheckFor(o Options) []Problem {
 	c := checker{Policy: p, used: map[string]bool{}, customersGiven: o.Customers != nil, valuesGiven: o.Values}
 	c.headers()
+	c.admin()
 	c.stores()
 	c.limits()
 	c.plans()
@@ -47,6 +48,7 @@ func (p *Policy) CheckFor(o Options) []Problem {
 	c.webhook()
 	c.zones()
 	c.upstreams()
+	c.priorities()
 	c.routes()
 	c.rooms()
 	c.unused()
@@ -97,6 +99,13 @@ func isName(name string) bool {
 	return name != "" && len(name) <= 100
 }
 
+// admin checks what is kept for the admin address.
+func (c *checker) admin() {
+	if n := c.Admin.Recent; n < 0 || n > MaxRecent {
+		c.wrong(fmt.Sprintf("%d is not a number of requests from 0 to %d", n, MaxRecent), "write one like 50000, or 0 to keep none", "admin", "recent")
+	}
+}
+
 func (c *checker) headers() {
 	if c.ClientHeader != "" && !httpsyntax.IsToken(c.ClientHeader) {
 		c.wrong(fmt.Sprintf("%q is not the name of a header field", c.ClientHeader), "write it like X-Real-IP", "client_header")
@@ -124,6 +133,7 @@ func (c *checker) stores() {
 		}
 		c.lease(s)
 		c.prefix(s)
+		c.regions(s)
 	}
 }
 
@@ -195,6 +205,7 @@ func (c *checker) limits() {
 			c.unknown("store", l.Store, names(c.Stores, func(s Store) string { return s.Name }), "limits", l.Name, "store")
 		}
 		c.leased(l)
+		c.inRegions(l)
 	}
 }
 
@@ -282,6 +293,8 @@ func (c *checker) routes() {
 		c.fields(r, at)
 		c.parameters(r, at)
 		c.hold(r, at)
+		c.adaptive(r.Adaptive, "routes", at, "adaptive")
+		c.priority(r.Priority, "routes", at, "priority")
 	}
 	c.variants(c.patterns())
 }

@@ -49,6 +49,8 @@ func TestCheck(t *testing.T) {
 		"rate 0": {func(p *policy.Policy) {
 			p.Limits[0].Limit = weir.TokenBucket{Rate: weir.Rate{Per: time.Second}, Burst: 1}
 		}, "limits.per-user.token_bucket.rate", "lets nothing pass", "", false},
+		"recent below 0":     {func(p *policy.Policy) { p.Admin.Recent = -1 }, "admin.recent", "-1 is not a number of requests", "50000", false},
+		"recent too large":   {func(p *policy.Policy) { p.Admin.Recent = policy.MaxRecent + 1 }, "admin.recent", "from 0 to 1000000", "50000", false},
 		"burst 0":            {func(p *policy.Policy) { p.Limits[0].Limit = bucket("1/s", 0) }, "limits.per-user.token_bucket.burst", "lets nothing pass", "", false},
 		"burst below cost":   {func(p *policy.Policy) { p.Limits[0].Cost = "201" }, "limits.per-user.cost", "never fits a burst of 200", "raise the burst", false},
 		"no algorithm":       {func(p *policy.Policy) { p.Limits[0].Limit = nil }, "limits.per-user", "no algorithm", "token_bucket", false},

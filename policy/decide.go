@@ -51,16 +51,17 @@ type Verdict struct {
 	// out, such as a cost beyond what it can count; such a request is refused.
 	Err error
 
-	cost      int64      // if a single limit decided
-	rare      *rareParts // nil if not needed
-	evaluated []*limit
-	order     []int                  // the positions in limits, in the order of the policy
-	charges   []keyed.Charge[string] // one for each limit in limits; nil if a single limit decided
-	open      []openCost             // which charges have costs that are not known yet; nil for none
-	late      *lateCharges           // nil if no cost is known only afterwards
-	shared    *sharing               // the charges in stores; nil for none
-	keeps     bool                   // all charges are kept until Settle or Cancel of an Answer
-	estimates bool                   // and their true costs are known only then
+	cost       int64      // if a single limit decided
+	rare       *rareParts // nil if not needed
+	evaluated  []*limit
+	order      []int                  // the positions in limits, in the order of the policy
+	charges    []keyed.Charge[string] // one for each limit in limits; nil if a single limit decided
+	open       []openCost             // which charges have costs that are not known yet; nil for none
+	late       *lateCharges           // nil if no cost is known only afterwards
+	shared     *sharing               // the charges in stores; nil for none
+	keeps      bool                   // all charges are kept until Settle or Cancel of an Answer
+	estimates  bool                   // and their true costs are known only then
+	overloaded bool                   // an adaptive limit refused
 }
 
 // InvalidReason says why the outcome is Invalid, as a text for the client; empty for other outcomes.
@@ -101,41 +102,66 @@ func (e *Engine) DecideContext(ctx context.Context, req Request) Verdict {
 }
 
 // decide decides by the limits of a route, whose index is -1 for limits that were asked for by name.
-func (e *Engine) decide(ctx context.Context, r *request, route *route, index int) Verdict {
-	v := Verdict{Route: index, Decision: weir.Decision{Allowed: true}, evaluated: route.live, order: route.order}
+func (e *Engine) decide(ctx context.Context, r *request, route *route, index int) (v Verdict) {
+	v = Verdict{Route: index, Decision: weir.Decision{Allowed: true}, evaluated: route.live, order: route.order}
+	if e.opts.Observer == nil {
+		v.decide(ctx, e, r, route)
+		return v
+	}
+	var began time.Time
+	timed := isTimed()
+	if timed {
+		began = time.Now()
+	}
+	if v.decide(ctx, e, r, route); timed {
+		e.opts.Observer.Timed(time.Since(began))
+	}
+	v.observes(e, r)
+	return v
+}
+
+// decide is Engine.decide without the observer.
+func (v *Verdict) decide(ctx context.Context, e *Engine, r *request, route *route) {
 	places, shadows := route.places, route.shadow
 	switch {
 	case r.named != nil:
 		v.keeps, v.estimates = r.named.keep, r.named.estimates
 		v.evaluated, shadows = r.named.forPlans(route.live), r.named.forPlans(shadows)
-	case len(route.asks) > 0 || route.readsClaims:
+	case len(route.asks) > 0 || route.readsClaims || route.admits.is() && e.ranks.asks:
 		if !r.asked {
 			r.lacking, r.asked = e.identify(ctx, r, route), true
 		}
 		if r.lacking != nil {
 			v.refuseUnknown(r.lacking, r.unverified)
-			return v
+			return
 		}
 		if route.plans {
 			v.evaluated, places, shadows = forPlan(route.live, r.who.plan), forPlan(places, r.who.plan), forPlan(shadows, r.who.plan)
 		}
 	}
-	if len(places) > 0 && v.refuseBanned(places, r) {
-		return v
+	if len(places) > 0 && v.refuseBanned(places, r) || r.named == nil && v.refuseOverload(e, r, &route.admits) {
+		return
 	}
 	var at time.Time
 	if route.warns {
 		at = time.Now()
 	}
-	if len(route.live) > 0 && (len(route.places) > 0 || !v.decideOne(ctx, e, r)) {
+	if len(route.live) > 0 && (route.enters() || !v.decideOne(ctx, e, r)) {
 		v.decideAll(ctx, e, r, route)
 	}
 	v.noteOutcome()
 	if route.warns && (v.Outcome == Allow || v.Outcome == Delay || v.Outcome == Deny) {
 		v.warn(e, r, at)
 	}
-	if len(route.places) > 0 && (v.Outcome == Allow || v.Outcome == Delay) {
+	if route.enters() && (v.Outcome == Allow || v.Outcome == Delay) {
 		v.findPlaces(ctx, r, places)
+		if e.opts.Observer != nil {
+			v.extra().observed = e
+		}
+		if v.Outcome != Deny && route.admits.is() {
+			v.extra().admits = route.admits
+			v.rare.admits.as = e.rank(r, &route.admits)
+		}
 	}
 	if (v.Outcome == Allow || v.Outcome == Delay) && (r.named == nil || !r.named.shadowsLater) {
 		v.runShadows(e, r, route, shadows)
@@ -143,14 +169,13 @@ func (e *Engine) decide(ctx context.Context, r *request, route *route, index int
 	if v.Outcome == Allow && !v.keeps {
 		v.conclude()
 	}
-	return v
 }
 
 // conclude ends the kept charges of a request that no limit refuses any more and that nobody gives
 // up: as long as a charge can be given back, the limiter of its key remembers it. While a body's
 // length is unknown, or a place of concurrency has yet to be found, nothing is ended.
 func (v *Verdict) conclude() {
-	if v.open != nil || v.rare != nil && len(v.rare.places) > 0 && !v.rare.entered {
+	if v.open != nil || v.Holds() && !v.rare.entered {
 		return
 	}
 	for i := range v.charges {
@@ -208,7 +233,7 @@ func (v *Verdict) decideAll(ctx context.Context, e *Engine, r *request, route *r
 		return
 	}
 	v.charges = make([]keyed.Charge[string], len(route.live))
-	if !v.evaluate(e, r, v.keeps || len(route.stages) > 0 || len(route.places) > 0) {
+	if !v.evaluate(e, r, v.keeps || len(route.stages) > 0 || route.enters()) {
 		return
 	}
 	if v.charge(e, route); v.Outcome != Deny && len(route.stages) > 0 {
@@ -285,6 +310,7 @@ func (v *Verdict) count() {
 		}
 		if l.store != nil {
 			l.counts.sources[c.Decision.Source].Add(1)
+			l.tops.note(c.Key, c.Cost, v.Outcome != Deny)
 		}
 	}
 }
@@ -350,6 +376,7 @@ func (v *Verdict) shadow(l *limit, e *Engine, r *request) {
 		delay = l.fixedDelay(d, cost)
 	}
 	r.noteShadow(l, d)
+	observesShadow(l, key, d, cost, delay)
 	if l.counts.add(d, delay); !d.Allowed || delay > 0 {
 		v.note(l, d, cost, delay)
 	}
@@ -358,6 +385,17 @@ func (v *Verdict) shadow(l *limit, e *Engine, r *request) {
 // Wait blocks until a delayed request may go on. If the context ends first, Wait returns the
 // context's error, and gives up the request's places and charges like Cancel.
 func (v *Verdict) Wait(ctx context.Context) error {
+	o := v.observer()
+	if o == nil || v.Delay == 0 {
+		return v.wait(ctx)
+	}
+	began := time.Now()
+	err := v.wait(ctx)
+	o.Queued(v.Limit, time.Since(began))
+	return err
+}
+
+func (v *Verdict) wait(ctx context.Context) error {
 	for i := range v.charges {
 		place := v.charges[i].Place
 		if place == nil {

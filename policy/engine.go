@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/adaptive/signals"
 	"github.com/weirflow/weir/internal/rules"
 	"github.com/weirflow/weir/internal/usage"
 	"github.com/weirflow/weir/keyed"
@@ -36,9 +37,20 @@ type Options struct {
 	// function
 	Warn func(Warning)
 
+	// Observer is called for decisions as they are made; default: none.
+	Observer Observer
+
+	// Signals say whether the machine bears its load, for adaptive limits with BBR, which need it: a Monitor of
+	// package adaptive/signals. The engine does not close it. With a Clock: default: no signals
+	Signals signals.Source
+
 	// MaxKeys is how many keys a limit keeps if its own MaxKeys is not set; default:
 	// keyed.DefaultMaxKeys.
 	MaxKeys int
+
+	// Top is how many counters each limit has for its heaviest keys, and how many for its most refused
+	// ones, for Engine.Top; default: none.
+	Top int
 
 	// Keys makes each Verdict carry the key of the request. This costs an allocation for each
 	// refused request.
@@ -63,8 +75,10 @@ type Engine struct {
 	overrides *overrides
 	zones     map[string]*zone
 	alone     map[string]*route // by limit, as if a route had that limit alone
-	plans     []string          // that the policy names, sorted
-	singles   sync.Pool         // of *single
+	adaptives []*adaptiveLimit  // of routes
+	ranks     ranks
+	plans     []string  // that the policy names, sorted
+	singles   sync.Pool // of *single
 	start     time.Time
 	sources   []planSource
 	keyHeader string // in canonical form; empty for the default
@@ -90,11 +104,13 @@ type limit struct {
 	enterWait bool          // requests may wait for a place
 	spare     int64         // how much less it admits than the zone's table does
 	store     weir.Store    // nil for a limit in memory
+	tops      *storedTops   // nil for a limit in memory, and without Options.Top
 	passes    bool          // another process can go on with it: see succession
 	onFailure string        // the fallback without the store: allow or deny
 	counts    *counts
 	wait      bool      // the limit is a queue: requests wait while it is busy
 	keepsKey  bool      // verdicts carry the key
+	observer  Observer  // nil for none
 	presence  *presence // which parts of the key requests had; nil unless Options.Parts is set
 	window    time.Duration
 	state     string          // StateName
@@ -113,29 +129,6 @@ type limit struct {
 	uncharged  *limit            // counts what customers of an unlimited plan use; nil for none
 	onlyCounts bool              // the limit is an uncharged one
 	parameters *keyed.Parameters // of a limit in plans and in memory
-}
-
-// route is a compiled Route.
-type route struct {
-	pattern pattern
-	// limits in memory, then limits in stores in the order of their stages
-	live   []*limit
-	order  []int                // the positions of the live limits in the order of the policy
-	group  *keyed.Group[string] // the limits in memory
-	memory int                  // how many limits are in memory
-	stages []stage
-	shadow []*limit
-	places []*limit    // Concurrency limits, with shadows, in the order of the policy
-	body   *bodyFields // what the limits read of a request's body; nil for nothing
-
-	warns       bool     // some limit has a WarnAt
-	asks        []*limit // the limits that need the customer or the plan
-	readsClaims bool     // some key has a claim of a token
-	plans       bool     // some limit has plans
-	passes      bool     // some limit is passed on to another process: see succession
-
-	dry      []*limit             // shadow limits that charge a zone
-	dryGroup *keyed.Group[string] // the shadow limits in dry
 }
 
 // Error is the error for a policy with problems.
@@ -214,6 +207,9 @@ func build(p Policy, o Options, before *Engine) (*Engine, error) {
 		}
 		e.routes = append(e.routes, r)
 	}
+	if err := e.compileAdaptive(before); err != nil {
+		return nil, err
+	}
 	for _, change := range changes {
 		if err := change(); err != nil {
 			return nil, err // cannot fail: the limits were checked above
@@ -255,7 +251,7 @@ func (e *Engine) compileBoth(l Limit, before *Engine, changes *[]func() error) (
 // compile compiles a limit. It adds to changes what must change in limits that continue, to be done
 // when nothing can fail any more.
 func (e *Engine) compile(l Limit, old *limit, changes *[]func() error) (*limit, error) {
-	c := &limit{Limit: l, counts: new(counts), shadows: e.shadows, window: window(l.Limit), keepsKey: e.opts.Keys, state: l.StateName(), banBy: l.Name + banName}
+	c := &limit{Limit: l, counts: new(counts), shadows: e.shadows, window: window(l.Limit), keepsKey: e.opts.Keys, observer: e.opts.Observer, state: l.StateName(), banBy: l.Name + banName}
 	c.tag, _, _ = l.taggedBy()
 	c.cost, _ = parseCost(l.Cost) // already checked
 	if l.Costs.IsSet() {
@@ -296,6 +292,12 @@ func (e *Engine) compile(l Limit, old *limit, changes *[]func() error) (*limit, 
 	}
 	if c.store = e.opts.Stores[l.Store]; c.store != nil && l.Store != "" {
 		c.onFailure = l.failure(e.policy.store(l.Store))
+		if e.opts.Top > 0 {
+			c.tops = newStoredTops(e.opts.Top)
+			if old != nil && old.tops != nil && old.keeps(l) {
+				c.tops = old.tops
+			}
+		}
 		// check it as the store will count it
 		_, err := weir.NewShared(l.Limit, c.store, weir.Named(c.state))
 		return c, err
@@ -330,6 +332,10 @@ func (e *Engine) newTable(l Limit) (*keyed.Limiter[string], error) {
 		Name:    l.Name,
 		Clock:   e.opts.Clock,
 		Timers:  e.opts.Timers,
+		Top:     e.opts.Top,
+	}
+	if o.Top > 0 {
+		o.TopOneIn = topOneIn
 	}
 	if l.isQuota() {
 		if o.Keys = true; o.Clock == nil {
@@ -351,91 +357,6 @@ func (e *Engine) limit(name string) *limit {
 	}
 	return nil
 }
-
-func (e *Engine) compileRoute(r *Route, byName map[string]*limit) (c route, err error) {
-	c.pattern, err = parsePattern(r.Match)
-	if err != nil {
-		return c, err
-	}
-	c.pattern.addresses, c.pattern.paths, c.pattern.guards = r.Address, e.policy.paths(r), r.guards()
-	limits := make([]*limit, len(r.Limits))
-	for i, name := range r.Limits {
-		limits[i] = byName[name]
-	}
-	err = e.compileLimits(&c, limits)
-	return c, err
-}
-
-// compileLimits sorts the limits of a route by how they are evaluated.
-func (e *Engine) compileLimits(c *route, limits []*limit) (err error) {
-	var written, shared []*limit
-	var tables, dryTables []*keyed.Limiter[string]
-	for _, l := range limits {
-		c.identify(l)
-		c.readsBody(l)
-		if l.rest != nil {
-			c.addRest(l.rest)
-		}
-		if l.enters() {
-			c.places = append(c.places, l)
-			continue
-		}
-		if l.Shadow && l.zone != nil {
-			c.dry = append(c.dry, l)
-			dryTables = append(dryTables, l.table)
-			continue
-		}
-		if l.Shadow {
-			c.shadow = append(c.shadow, l)
-			continue
-		}
-		written = append(written, l)
-		if l.store != nil {
-			shared = append(shared, l)
-			continue
-		}
-		c.live = append(c.live, l)
-		tables = append(tables, l.table)
-	}
-	e.inOrder(c.places)
-	c.memory = len(c.live)
-	c.stages = stagesOf(shared)
-	for _, s := range c.stages {
-		c.live = append(c.live, s.limits...)
-	}
-	for _, l := range written {
-		c.order = append(c.order, slices.Index(c.live, l))
-	}
-	c.passes = passesOn(c.live[:c.memory])
-	if c.group, err = keyed.NewGroup(tables...); err != nil {
-		return err
-	}
-	c.dryGroup, err = keyed.NewGroup(dryTables...)
-	return err
-}
-
-// readsBody records what a limit reads of a request's body.
-func (r *route) readsBody(l *limit) {
-	of := r.body
-	if of == nil {
-		of = new(bodyFields)
-	}
-	if of.add(l); of.size || len(of.names) > 0 {
-		r.body = of
-	}
-}
-
-// addRest adds the shadow limit for keys outside the roll_out.
-func (r *route) addRest(l *limit) {
-	if l.enters() {
-		r.places = append(r.places, l)
-		return
-	}
-	r.shadow = append(r.shadow, l)
-}
-
-// isRest reports whether this is the shadow limit for keys outside the roll_out.
-func (l *limit) isRest() bool { return l.share != nil && l.share.rest }
 
 // Close stops the janitors of the limits, and waits for calls to stores for shadow limits.
 // Decisions go on, except those of shadow limits in stores. Close closes no store.
@@ -483,17 +404,6 @@ func (e *Engine) Retire(next *Engine) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// KeptInMemory returns the names of the limits that name a store, but are kept in the memory of this
-// process because Options.Stores has none of that name.
-func (e *Engine) KeptInMemory() (names []string) {
-	for _, l := range e.limits {
-		if l.Limit.Store != "" && l.store == nil && l.holder == nil && !l.isRest() {
-			names = append(names, l.Name)
-		}
-	}
-	return names
 }
 
 // Policy returns the policy that was compiled.

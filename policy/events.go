@@ -107,7 +107,10 @@ func (l *limit) excess(d weir.Decision, cost int64, admitted bool) int64 {
 type rareParts struct {
 	events  []Event
 	places  []concurrencyPlace // of Concurrency limits
-	entered bool               // the request has a place at each of them
+	entered bool               // the request has a place at each of them, and at the adaptive limits
+	admits  admission          // the adaptive limits
+
+	observed *Engine // whose Observer is called when the request finds no place; nil for none
 
 	// How long nginx's arithmetic delays the request, and since when.
 	e       *Engine

@@ -145,7 +145,7 @@ func (r *request) address() netip.Addr {
 	return addressOf(r.Client)
 }
 
-// AsksHop reports whether a limit exempts requests by a header field, or plans come from one. The
+// AsksHop reports whether a limit exempts requests by a header field, or plans or priorities come from one. The
 // caller must then say whether a request came from a trusted proxy.
 func (p *Policy) AsksHop() bool {
 	for i := range p.Limits {
@@ -153,7 +153,7 @@ func (p *Policy) AsksHop() bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(p.Plans.From, func(s string) bool { return strings.HasPrefix(s, "header.") })
+	return p.Priorities.Header != "" || slices.ContainsFunc(p.Plans.From, func(s string) bool { return strings.HasPrefix(s, "header.") })
 }
 
 // exempt checks the exemptions of a limit.

@@ -3,8 +3,6 @@ package policy
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -72,8 +70,8 @@ func (x *Explanation) String() string {
 	d := a.Decision
 	left := duration.Format(x.Override.Round(time.Second))
 	of := weir.Algorithm(x.Rule)
-	for _, name := range slices.Sorted(maps.Keys(x.Fields)) {
-		of += " " + name + "=" + x.Fields[name]
+	if rule := RuleText(x.Rule); rule != "" {
+		of += " " + rule
 	}
 	switch {
 	case x.By == "ban":

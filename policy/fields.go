@@ -26,6 +26,9 @@ func (p *Policy) ReadsHeaders() (names []string) {
 	if p.ClientHeader != "" {
 		add(p.ClientHeader)
 	}
+	if p.Priorities.Header != "" {
+		add(p.Priorities.Header)
+	}
 	for i := range p.Limits {
 		l := &p.Limits[i]
 		for _, text := range l.reads() {

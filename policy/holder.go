@@ -61,6 +61,7 @@ func (d *concurrencyPlace) enterStore(ctx context.Context, queued func() (contex
 			ctx, err = queued()
 		}
 		if c.Within = -1; err == nil {
+			defer l.observesWait()()
 			made, err = d.enterByStore(ctx, c)
 			err = waited(ctx, l.Name, err)
 		}

@@ -44,7 +44,7 @@ func (v *Verdict) markOpen(i int, open openCost) {
 // laterCosts returns v.late, and creates it at the first call.
 func (v *Verdict) laterCosts(e *Engine) *lateCharges {
 	if v.late == nil {
-		v.late = &lateCharges{e: e, keys: make([]string, len(v.charges))}
+		v.late = &lateCharges{e: e}
 	}
 	return v.late
 }
@@ -53,16 +53,29 @@ func (v *Verdict) laterCosts(e *Engine) *lateCharges {
 func (v *Verdict) markLate(e *Engine, i int, key []byte, r *request) {
 	late := v.laterCosts(e)
 	if v.evaluated[i].late.learned != nil {
+		if late.keys == nil {
+			late.keys = make([]string, len(v.charges))
+		}
 		late.keys[i] = learnedKey(key, r)
 	}
 }
 
-// lateCharges are the parts of a verdict whose costs are known only afterwards.
+// lateCharges are the parts of a verdict whose costs are known only afterwards, in one allocation.
 type lateCharges struct {
 	e       *Engine
-	keys    []string // by charge: what costs are learned under
+	keys    []string // by charge: what costs are learned under; nil if none are
 	shadows []shadowCharge
-	meter   *Meter
+	meter   Meter
+	metered bool // meter is used
+	first   [1]specReader
+}
+
+// learnedUnder returns what the cost of a charge is learned under.
+func (c *lateCharges) learnedUnder(i int) string {
+	if c.keys == nil {
+		return ""
+	}
+	return c.keys[i]
 }
 
 // shadowCharge is the charge of a shadow limit, or of what counts for an unlimited plan, that is to be
@@ -136,13 +149,18 @@ func (v *Verdict) CountsBytes() bool {
 // settleLate replaces the charges whose costs are known now. Of the others, except those for a body
 // whose length is not known yet, nothing is given back any more.
 func (v *Verdict) settleLate(of func(*limit) result) {
-	costs := make([]int64, len(v.charges))
+	var costs []int64
+	if v.shared != nil {
+		costs = make([]int64, len(v.charges))
+	}
 	for i, open := range v.open {
 		c := &v.charges[i]
 		switch open {
 		case openLate:
-			costs[i] = v.evaluated[i].actual(of(v.evaluated[i]), c.Cost, v.late.keys[i])
-			_ = c.Settle(costs[i]) // opens kept it
+			cost := v.evaluated[i].actual(of(v.evaluated[i]), c.Cost, v.late.learnedUnder(i))
+			if _ = c.Settle(cost); costs != nil { // opens kept it
+				costs[i] = cost
+			}
 		case openNot:
 			_ = c.Settle(c.Cost)
 		case openBytes:

@@ -307,6 +307,7 @@ type request struct {
 	banned     time.Duration // how long the ban that applies to the request still lasts
 	body       *requestBody  // nil if it has none, or was not read
 	unread     bool          // the limits are evaluated before the body is read, and count no grants
+	upstreams  Upstreams     // knows whether the upstream of the route has a place; nil if nobody does
 	named      *namedAsks    // the limits that were asked for by name, with their keys; nil for a request to a route
 }
 

@@ -27,10 +27,11 @@ type specReader struct {
 // Meter returns the meter of a request that goes on. It is nil if all costs are known beforehand.
 // Otherwise End must be called once the response has ended, in whichever way.
 func (v *Verdict) Meter() *Meter {
-	if v.late == nil || v.late.meter != nil || v.Outcome != Allow && v.Outcome != Delay {
+	if v.late == nil || v.late.metered || v.Outcome != Allow && v.Outcome != Delay {
 		return nil
 	}
-	m := &Meter{v: v, began: v.late.e.now()}
+	m := &v.late.meter
+	*m, v.late.metered = Meter{v: v, began: v.late.e.now(), readers: v.late.first[:0]}, true
 	for i, l := range v.evaluated {
 		if v.open != nil && v.open[i] == openLate {
 			m.read(l.late.spec)
@@ -39,7 +40,6 @@ func (v *Verdict) Meter() *Meter {
 	for _, s := range v.late.shadows {
 		m.read(s.l.late.spec)
 	}
-	v.late.meter = m
 	return m
 }
 
@@ -127,7 +127,8 @@ func (m *Meter) End(e Ending) {
 	if m.status != 0 {
 		end.Upstream = time.Duration(m.headed - m.began)
 	}
-	results := make([]result, len(m.readers))
+	var room [2]result
+	results := append(room[:0], make([]result, len(m.readers))...)
 	for i, r := range m.readers {
 		results[i].cost, results[i].known, results[i].seen = r.reader.End(end)
 		results[i].failed = e.Failed || m.status >= http.StatusBadRequest

@@ -31,6 +31,7 @@ type AskError struct {
 	Field   string // "limit", "key", "cost" or "plan"; empty if there are too many asks, or none
 	Problem string
 	Fix     string // what to write instead
+	Unknown bool   // the policy has no limit of that name
 }
 
 // Error returns the problem and its fix.
@@ -163,7 +164,7 @@ func (e *Engine) check(asks []Ask) ([]*namedAsk, error) {
 func (e *Engine) checkAsk(a *Ask, n *namedAsk) *AskError {
 	r := e.alone[a.Limit]
 	if r == nil {
-		return &AskError{Field: "limit", Problem: fmt.Sprintf("there is no limit %.80q", a.Limit), Fix: e.suggestLimit(a.Limit)}
+		return &AskError{Field: "limit", Problem: fmt.Sprintf("there is no limit %.80q", a.Limit), Fix: e.suggestLimit(a.Limit), Unknown: true}
 	}
 	l := r.only()
 	n.limit, n.cost, n.plan = l, a.Cost, a.Plan

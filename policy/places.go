@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/adaptive"
 	"github.com/weirflow/weir/internal/rules"
 	"github.com/weirflow/weir/keyed"
 )
@@ -110,6 +111,13 @@ func (v *Verdict) Enter(ctx context.Context) error { return v.EnterQueued(ctx, n
 // request waits for a place, possibly several times. queued returns the context for the wait, which
 // Queue.Within bounds, or a *weir.LimitedError, which refuses the request as the limit would.
 func (v *Verdict) EnterQueued(ctx context.Context, queued func() (context.Context, error)) error {
+	return v.EnterUpstream(ctx, queued, nil)
+}
+
+// EnterUpstream is EnterQueued for callers that send requests to upstreams. When all limits have
+// admitted the request, upstream takes a place at the adaptive limit of the route's upstream, which Done gives
+// back; it is not called if there is none. Its *weir.LimitedError refuses the request as a limit would.
+func (v *Verdict) EnterUpstream(ctx context.Context, queued func() (context.Context, error), upstream func(adaptive.Request) (UpstreamPlace, error)) error {
 	if v.rare == nil {
 		return nil
 	}
@@ -124,6 +132,7 @@ func (v *Verdict) EnterQueued(ctx context.Context, queued func() (context.Contex
 			return err
 		} else if err != nil {
 			v.note(d.l, weir.Decision{}, d.cost, 0)
+			d.observes(v, weir.Decision{By: d.l.Name})
 			dryRefused = dryRefused || d.dryRun()
 		}
 	}
@@ -133,6 +142,9 @@ func (v *Verdict) EnterQueued(ctx context.Context, queued func() (context.Contex
 				d.hold.Done(weir.Ignore)
 			}
 		}
+	}
+	if err := v.admit(ctx, upstream); err != nil {
+		return err
 	}
 	v.rare.entered = true
 	v.conclude()
@@ -158,6 +170,7 @@ func (d *concurrencyPlace) enter(ctx context.Context, queued func() (context.Con
 		ctx, err = queued()
 	}
 	if queue && err == nil && d.hold == (keyed.Hold[string]{}) {
+		defer d.l.observesWait()()
 		d.hold, err = d.l.places.EnterCost(ctx, d.key, d.cost)
 		err = waited(ctx, d.l.Name, err)
 	}
@@ -172,15 +185,22 @@ func (d *concurrencyPlace) enter(ctx context.Context, queued func() (context.Con
 
 // refusePlace ends a request that got no place, or stopped waiting for one.
 func (v *Verdict) refusePlace(ctx context.Context, d *concurrencyPlace, err error) {
-	v.Done(weir.Ignore)
-	v.giveBack(ctx)
+	v.giveUpPlaces(ctx)
 	var limited *weir.LimitedError
 	if !errors.As(err, &limited) {
 		return
 	}
 	limited.Decision.By = d.l.Name
 	v.deny(d.l, d.key, limited.Decision)
+	d.observes(v, limited.Decision)
 	v.note(d.l, limited.Decision, d.cost, 0)
+}
+
+// giveUpPlaces ends a request that does not go on after all: its places are free, and its charges are
+// given back.
+func (v *Verdict) giveUpPlaces(ctx context.Context) {
+	v.Done(weir.Ignore)
+	v.giveBack(ctx)
 }
 
 // EndAtOnce ends an admitted request whose end nobody will report, such as one that another proxy asks
@@ -192,13 +212,31 @@ func (v *Verdict) EndAtOnce() error {
 		v.SettleBytes(0)
 	}
 	full := func() (context.Context, error) { return nil, &weir.LimitedError{} } // nothing is queued
+	if v.rare != nil {                                                           // a request that ends at once says nothing about the latency
+		v.rare.admits = admission{}
+	}
 	err := v.EnterQueued(context.Background(), full)
 	v.Done(weir.Ignore)
 	return err
 }
 
-// Holds reports whether the request holds places of concurrency limits, which Done gives back.
-func (v *Verdict) Holds() bool { return v.rare != nil && len(v.rare.places) > 0 }
+// WithoutPlaces is for requests whose end nobody will report, as in the replay of a log: they take no places
+// of concurrency limits and adaptive limits, and their charges stay. Otherwise each charge would be
+// remembered, as it may have to be given back when there is no place.
+func (v *Verdict) WithoutPlaces() {
+	if v.Holds() {
+		v.rare.places, v.rare.admits = nil, admission{}
+		if v.Outcome == Allow {
+			v.conclude()
+		}
+	}
+}
+
+// Holds reports whether the request holds places of concurrency limits or adaptive limits, which Done
+// gives back.
+func (v *Verdict) Holds() bool {
+	return v.rare != nil && (len(v.rare.places) > 0 || v.rare.admits.is())
+}
 
 // Done leaves the places that Enter took, once, and records how the work ended. Call it when the
 // request has ended, in any way.
@@ -214,4 +252,5 @@ func (v *Verdict) Done(o weir.Outcome) {
 		}
 		d.shade.done(o)
 	}
+	v.rare.admits.leave(o)
 }

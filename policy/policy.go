@@ -19,6 +19,7 @@ type Policy struct {
 	Listen         Listen
 	Admin          Admin
 	AccessLog      AccessLog
+	DecisionLog    DecisionLog
 	TrustedProxies []netip.Prefix // proxies that are trusted to report a client's address
 	ClientHeader   string         // the header with that address; default: X-Forwarded-For
 	Paths          Paths          // of all routes; a route's own settings come first
@@ -27,6 +28,8 @@ type Policy struct {
 	Stores   []Store
 	Plans    Plans
 	Warnings Warnings
+	// which requests adaptive limits refuse last
+	Priorities Priorities
 	// keeps the counts of limits in memory with a window of an hour or more across restarts; empty for
 	// none
 	SnapshotFile string
@@ -42,7 +45,12 @@ type Admin struct {
 	TokenFile string // holds the token that requests must send; empty for none
 	Cert, Key string // files of a certificate and of its key; empty for no TLS
 	StateFile string // keeps bans and grants across restarts; empty for none
+	AuditLog  string // a file, or stderr: gets a line for each change through the API; empty for none
+	Recent    int    // how many of the latest requests are kept for previews of a changed policy
 }
+
+// MaxRecent is the largest Admin.Recent.
+const MaxRecent = 1_000_000
 
 // A Store describes a shared store and how it is used. This package opens no store: see
 // Options.Stores.
@@ -55,7 +63,8 @@ type Store struct {
 	Deadline  time.Duration // for one call; default: 20 ms
 	Nodes     int           // how many processes share it, until the store reports it; default: 1
 	Lease     Lease
-	Prefix    string // of all keys in the store; default: "weir:"
+	Prefix    string   // of all keys in the store; default: "weir:"
+	Regions   *Regions // between which its limits are divided; nil for none
 }
 
 // A Place says where the states of a store are. Two URLs that lead to the same states have the same
@@ -131,13 +140,17 @@ type Route struct {
 	UpstreamPath string
 	AddHeaders   []AddHeader
 
-	Respond Response // instead of forwarding requests
-	Room    string   // the name of a waiting room in front of it; empty for none
-	Limits  []string
-	Refused Refused
-	Failed  Refused // for requests whose upstream failed; default Status: 502, 503 or 504
-	Waiting Waiting
-	MaxBody int64 // bytes of a request's body; default: Bounds.MaxBody; below 0: no bound
+	Respond  Response // instead of forwarding requests
+	Room     string   // the name of a waiting room in front of it; empty for none
+	Limits   []string
+	Adaptive Adaptive // for all requests of the route, besides Limits
+	// of its requests at adaptive limits: "critical_plus", "critical", "sheddable_plus" or "sheddable";
+	// default: that of the plan, or critical
+	Priority string
+	Refused  Refused
+	Failed   Refused // for requests whose upstream failed; default Status: 502, 503 or 504
+	Waiting  Waiting
+	MaxBody  int64 // bytes of a request's body; default: Bounds.MaxBody; below 0: no bound
 
 	// UnderscoreHeaders says what happens to a header field whose name differs from that of a field
 	// that matters only in bytes that upstreams fold, like X_Api_Key. default: drop
@@ -213,20 +226,34 @@ func (r Refused) StatusCode() int {
 }
 
 // RefusedBy returns what requests of a route get that a limit with a Status of its own refuses, by the
-// name of the limit: the route's response with that status, which a redirect cannot have.
+// name of the limit: the route's response with that status, which a redirect cannot have. The status of
+// adaptive limits is 503: it is not the client that is at fault.
 func (p *Policy) RefusedBy(r *Route) map[string]Refused {
 	var by map[string]Refused
+	add := func(name string, status int) {
+		if by == nil {
+			by = map[string]Refused{}
+		}
+		own := r.Refused
+		own.Status, own.Redirect = status, ""
+		by[name] = own
+	}
 	for i := range p.Limits {
 		l := &p.Limits[i]
 		if l.Status == 0 || !slices.Contains(r.Limits, l.Name) {
 			continue
 		}
-		if by == nil {
-			by = map[string]Refused{}
+		add(l.Name, l.Status)
+	}
+	if u := p.adaptiveUpstream(r); u != nil {
+		add(AdaptiveName(u.Name), http.StatusServiceUnavailable)
+	}
+	if r.Adaptive.On {
+		for i, name := range p.adaptiveOf() {
+			if &p.Routes[i] == r {
+				add(name, http.StatusServiceUnavailable)
+			}
 		}
-		own := r.Refused
-		own.Status, own.Redirect = l.Status, ""
-		by[l.Name] = own
 	}
 	return by
 }

@@ -45,7 +45,7 @@ type Usage struct {
 	Key   []string // its parts; nil for a key that is kept as a hash, as it is long
 	Plan  string
 	Of    int64 // what the limit allows
-	Used  int64
+	Used  int64 // also more than Of, by costs that were known only afterwards
 	Left  int64
 	At    time.Time     // just before it was read: Reset and Next count from then
 	Reset time.Duration // until all of it is back
@@ -82,13 +82,17 @@ func (e *Engine) Usage(ctx context.Context, limit string, key []string, plan str
 		u.At = time.Now()
 		switch {
 		case l.store != nil:
-			d, u.Problem = of.peekStore(ctx, encoded)
+			u.Problem = of.peekStore(ctx, encoded, &u)
+			all = append(all, u)
+			continue
 		case len(l.Plans) > 0:
 			d = l.table.PeekBy(of.parameters, encoded, 1)
 		default:
 			d = l.table.Peek(encoded, 1)
 		}
-		u.fill(d)
+		if u.fill(d); l.table != nil {
+			u.Used = max(u.Used, l.table.Used(encoded))
+		}
 		all = append(all, u)
 	}
 	return all
@@ -112,12 +116,20 @@ func (u *Usage) fill(d weir.Decision) {
 	}
 }
 
-// peekStore is Peek for a limit in a store.
-func (l *limit) peekStore(ctx context.Context, key string) (weir.Decision, error) {
-	batch := []weir.Charge{{Name: l.state, Key: key, Limit: l.Limit.Limit, Plan: l.plan, Cost: 1, Op: weir.OpPeek}}
+// fillFrom is fill for a store's decision: what is used may be more than the limit.
+func (u *Usage) fillFrom(d weir.Decision, c *weir.Charge) {
+	if u.fill(d); u.Left == 0 {
+		u.Used = max(u.Used, c.Used)
+	}
+}
+
+// peekStore fills in what a key has used of a limit in a store.
+func (l *limit) peekStore(ctx context.Context, key string, u *Usage) error {
+	batch := []weir.Charge{{Name: l.state, Key: key, Limit: l.Limit.Limit, Plan: l.plan, Cost: 1, Op: weir.OpPeek, Usage: true}}
 	out := make([]weir.Decision, 1)
 	err := l.store.Do(ctx, batch, out)
-	return out[0], err
+	u.fillFrom(out[0], &batch[0])
+	return err
 }
 
 // Usages yields what every key has used of the quotas that are kept in memory: limits with a window
@@ -131,7 +143,8 @@ func (e *Engine) Usages() iter.Seq[Usage] {
 			for key, read := range l.table.Readings() {
 				u := Usage{Limit: l.Name, At: read.At, Shadow: l.Shadow}
 				u.Key, _ = DecodeKey(key)
-				if u.fill(read.Decision); u.Used > 0 && !yield(u) {
+				u.fill(read.Decision)
+				if u.Used = max(u.Used, read.Used); u.Used > 0 && !yield(u) {
 					return
 				}
 			}

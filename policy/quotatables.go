@@ -61,6 +61,12 @@ func (t *tables) Do(ctx context.Context, batch []weir.Charge, out []weir.Decisio
 // one carries out a charge alone.
 func (t *tables) one(c *weir.Charge) (d weir.Decision, err error) {
 	l, err := t.limit(c)
+	if c.Op == weir.OpSettle && c.Receipt != "" { // also of a limit that is gone since
+		if settled := t.settle(c); settled != nil || err != nil {
+			return d, settled
+		}
+		return l.table.PeekBy(l.parameters, c.Key, 0), nil
+	}
 	if err != nil {
 		return d, err
 	}
@@ -73,14 +79,15 @@ func (t *tables) one(c *weir.Charge) (d weir.Decision, err error) {
 	case weir.OpReserve:
 		return t.reserve(l, c, c.Within), nil
 	case weir.OpSettle:
-		if err := t.settle(l, c); err != nil {
-			return d, err
-		}
+		l.chargeMemory(t.engine(), c.Key, c.Cost) // without a receipt: into debt if need be
 	case weir.OpGiveBack:
 		l.table.GiveBack(c.Key, c.Cost) // what other algorithms cannot give back stays used
 	case weir.OpReset:
 		l.table.Reset(c.Key)
 	case weir.OpPeek:
+		if c.Used = 0; c.Usage {
+			c.Used = l.table.Used(c.Key)
+		}
 		return l.table.PeekBy(l.parameters, c.Key, c.Cost), nil
 	default:
 		return d, quotaError(ErrNoQuota, c.Op.String())
@@ -118,12 +125,8 @@ func (t *tables) has(c weir.Charge) bool {
 	return t.open[c.Receipt] != nil
 }
 
-// settle settles a reservation. Without a receipt, the whole cost is charged, into debt if need be.
-func (t *tables) settle(l *limit, c *weir.Charge) error {
-	if c.Receipt == "" {
-		l.chargeMemory(t.engine(), c.Key, c.Cost)
-		return nil
-	}
+// settle settles a reservation.
+func (t *tables) settle(c *weir.Charge) error {
 	t.mu.Lock()
 	settle := t.open[c.Receipt]
 	delete(t.open, c.Receipt)

@@ -98,6 +98,7 @@ func (l *limit) decide(c *weir.Charge) (d weir.Decision) {
 		return d
 	}
 	l.counts.add(out[0], c.Delay)
+	observesShadow(l, c.Key, out[0], c.Cost, c.Delay)
 	l.counts.sources[out[0].Source].Add(1)
 	return out[0]
 }

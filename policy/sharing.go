@@ -101,7 +101,7 @@ func (v *Verdict) chargeStores(ctx context.Context, e *Engine, r *route) {
 	at := r.memory
 	for i := range r.stages {
 		s := &r.stages[i]
-		keep := v.keeps || v.Outcome == Delay || i+1 < len(r.stages) || len(r.places) > 0
+		keep := v.keeps || v.Outcome == Delay || i+1 < len(r.stages) || r.enters()
 		if !v.chargeStage(ctx, s, at, keep) {
 			v.giveBack(ctx)
 			// read the decisions without this charge; stores return them when a charge is given
@@ -308,4 +308,15 @@ func (v *Verdict) settleStore(ctx context.Context, s weir.Store, batch []weir.Ch
 		v.shared.charges[i-v.shared.first].Receipt = ""
 	}
 	return failed
+}
+
+// KeptInMemory returns the names of the limits that name a store, but are kept in the memory of this
+// process because Options.Stores has none of that name.
+func (e *Engine) KeptInMemory() (names []string) {
+	for _, l := range e.limits {
+		if l.Limit.Store != "" && l.store == nil && l.holder == nil && !l.isRest() {
+			names = append(names, l.Name)
+		}
+	}
+	return names
 }

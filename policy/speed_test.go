@@ -33,6 +33,31 @@ func speedRequest(path string) policy.Request {
 	return policy.Request{Method: "GET", Host: "shop.example", Path: path, Query: "page=2&item=7", Client: "192.0.2.1", Header: http.Header{"User-Id": {"u7"}}}
 }
 
+// TestReadCostAllocatesLittle: what reads and settles the cost of a response is made in few allocations, as
+// the first byte of the response waits for most of them; and nothing for its body is made before that comes.
+func TestReadCostAllocatesLittle(t *testing.T) {
+	e, err := policy.New(costly(speedy, policy.Costs{Before: terms("100"), After: terms("openai")}, func(l *policy.Limit) { l.Key = nil }), policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	header, event := http.Header{"Content-Type": {"text/event-stream"}}, []byte("data: {\"usage\":{\"prompt_tokens\":19,\"completion_tokens\":10}}\n\n")
+	req := speedRequest("/")
+	v := new(policy.Verdict)
+	for body, most := range map[bool]float64{false: 6, true: 8} {
+		if n := testing.AllocsPerRun(100, func() {
+			*v = e.Decide(req)
+			m := v.Meter()
+			if m.Header(200, header); body {
+				m.Write(event)
+			}
+			m.End(policy.Ending{Complete: true})
+		}); n > most {
+			t.Errorf("with a body: %v; %v allocations, want at most %v", body, n, most)
+		}
+	}
+}
+
 // TestDecideAllocatesNothing: with one local limit and a key that has a state, admitted or refused.
 func TestDecideAllocatesNothing(t *testing.T) {
 	for _, path := range []string{"/one", "/parts/s1"} {

@@ -45,6 +45,7 @@ func (v *Verdict) decideStored(ctx context.Context, e *Engine, r *request) bool 
 	}
 	l.counts.add(d, 0)
 	l.counts.sources[d.Source].Add(1)
+	l.tops.note(s.batch[0].Key, cost, d.Allowed)
 	return true
 }
 

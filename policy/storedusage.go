@@ -96,7 +96,7 @@ func (u *usageList) add(ctx context.Context, key string, under int) error {
 		return u.ended
 	}
 	p := u.plans[max(under, 0)] // the state is converted to the limit as it is now
-	u.batch = append(u.batch, weir.Charge{Name: p.state, Key: key, Limit: p.Limit.Limit, Plan: p.plan, Cost: 1, Op: weir.OpPeek})
+	u.batch = append(u.batch, weir.Charge{Name: p.state, Key: key, Limit: p.Limit.Limit, Plan: p.plan, Cost: 1, Op: weir.OpPeek, Usage: true})
 	if len(u.batch) < usageBatch {
 		return nil
 	}
@@ -120,7 +120,7 @@ func (u *usageList) flush(ctx context.Context) error {
 		case d.Source != weir.SourceStore && d.Source != weir.SourceLease && d.Source != weir.SourceLocal:
 			of.Problem = errNotStored
 		default:
-			of.fill(d)
+			of.fillFrom(d, &u.batch[i])
 		}
 		if of.Used == 0 && of.Problem == nil {
 			continue

@@ -71,6 +71,7 @@ func (e *Engine) decideLater(ctx context.Context, m *Match) Verdict {
 		return e.DecideMatch(ctx, m)
 	}
 	if again := next.Match(m.request.Request); m.Route >= len(next.routes) || next.policy.Routes[m.Route].Match != e.policy.Routes[m.Route].Match {
+		again.request.upstreams = m.request.upstreams
 		m = &again // of another version of the policy
 	}
 	return next.DecideMatch(ctx, m)

@@ -292,3 +292,27 @@ func TestHandOverOfALimitThatIsGone(t *testing.T) {
 		}
 	}
 }
+
+// TestSettlementAfterALimitIsGone: a reservation of the process before is settled also if a reload has removed
+// its limit meanwhile. Its settlement was an error, and it was remembered until that process ended.
+func TestSettlementAfterALimitIsGone(t *testing.T) {
+	from, to := serving(t, moving(1000)), serving(t, moving(1000))
+	h := succeed(t, from, to)
+	store, _ := to.Quotas()
+	h.Done(store)
+	a, err := from.Reserve(t.Context(), []policy.Ask{{Limit: "monthly", Key: []string{"red"}, Cost: 100}}, 0)
+	if err != nil || !a.Allowed {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	without, err := to.Next(policy.Policy{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer without.Close()
+	if err := a.Settle(t.Context(), []int64{40}, 0); err != nil {
+		t.Error(err)
+	}
+	if got := to.Usage(t.Context(), "monthly", []string{"red"}, "")[0].Left; got != 960 {
+		t.Errorf("%d are left where it was reserved", got)
+	}
+}

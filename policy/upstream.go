@@ -22,6 +22,7 @@ type Upstream struct {
 	MaxIdle     int // idle connections kept to each target; default: 1024
 	Retries     Retries
 	Health      Health
+	Adaptive    Adaptive // of each target
 
 	BufferRequest Buffer // default: 1 MiB for targets that certainly speak HTTP/1, off for others
 }
@@ -132,6 +133,7 @@ func (c *checker) upstreams() {
 		}
 		c.health(u)
 		c.buffer(u.BufferRequest, "upstreams", u.Name, "buffer_request")
+		c.adaptive(u.Adaptive, "upstreams", u.Name, "adaptive")
 	}
 }
 

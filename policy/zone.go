@@ -162,8 +162,10 @@ func (v *Verdict) dryRun(e *Engine, r *request, route *route) {
 			continue
 		case !d.Allowed && l.Name == d.By:
 			l.counts.limited.Add(1)
+			observesShadow(l, c.Key, c.Decision, c.Cost, 0)
 			v.note(l, c.Decision, c.Cost, 0)
 		case d.Allowed:
+			observesShadow(l, c.Key, c.Decision, c.Cost, held)
 			if l.counts.add(c.Decision, held); held > delay {
 				longest, delay = i, held
 			}

@@ -23,8 +23,8 @@ import (
 // Every node does so by itself: it reports its demand before the middle of a window, and reads and
 // claims after it. The first node of a region that claims does so for all.
 
-// homeName is the name of the home's limits.
-const homeName = "weir.regions"
+// homeName is the name of the home's limits, for each Term another one: a count is for one window.
+func (o *Options) homeName() string { return "weir.regions." + o.Term.String() }
 
 // The limits at the home. unbounded is a limit that only counts.
 const unbounded = 1 << 50
@@ -65,7 +65,7 @@ func done(step, end, term int64) bool {
 
 // wake sets the timer for the next call of the home. s.mu is held.
 func (s *Store) wake(now int64) {
-	if s.closed || s.busy || len(*s.shares.Load()) == 0 {
+	if s.closed || s.busy || len(*s.shares.Load()) == 0 || s.opts.fixed() {
 		return
 	}
 	if s.timer != nil {
@@ -158,6 +158,10 @@ func (s *Store) transmit(x *exchange) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.Timeout)
 	defer cancel()
 	x.err = s.home.Do(ctx, x.batch, x.out)
+	if down := x.err != nil; down != s.homeDown && s.opts.OnHome != nil {
+		s.opts.OnHome(x.err)
+	}
+	s.homeDown = x.err != nil
 }
 
 // receive takes in a reply, and makes the call that follows from it.
@@ -176,10 +180,10 @@ func (s *Store) receive(x *exchange) {
 			}
 		}
 		s.again = now + term/32 + rand.Int64N(term/32)
-	} else {
+	} else if !s.closed {
 		next = x.then(x, now)
 	}
-	if next != nil && !s.closed {
+	if next != nil {
 		s.send(next, now)
 		return
 	}
@@ -196,7 +200,7 @@ func (s *Store) begin(now int64) *exchange {
 		h.mu.Lock()
 		if !h.learned {
 			x.shares = append(x.shares, h)
-			x.add(s.recentLimit(), weir.OpPeek, 0, "recent", s.opts.Here, h.name)
+			s.addCall(x, s.recentLimit(), weir.OpPeek, 0, "recent", s.opts.Here, h.name)
 		}
 		h.mu.Unlock()
 	}
@@ -206,8 +210,8 @@ func (s *Store) begin(now int64) *exchange {
 	return x
 }
 
-func (x *exchange) add(l weir.Limit, op weir.Op, cost int64, key ...string) {
-	x.batch = append(x.batch, weir.Charge{Name: homeName, Key: homeKey(key...), Limit: l, Op: op, Cost: cost})
+func (s *Store) addCall(x *exchange, l weir.Limit, op weir.Op, cost int64, key ...string) {
+	x.batch = append(x.batch, weir.Charge{Name: s.opts.homeName(), Key: homeKey(key...), Limit: l, Op: op, Cost: cost})
 }
 
 func (s *Store) hearRecent(x *exchange, now int64) *exchange {
@@ -229,18 +233,18 @@ func (s *Store) reading(now int64) *exchange {
 		x.reports = !done(w.reported, w.hi, term) && now >= begin+s.reportAt && now < begin+term/2
 		x.claims = !done(w.claimed, w.hi, term) && now >= begin+s.claimAt && now < begin+term*7/8
 	}
-	x.add(s.counting(), weir.OpTake, 1, "clock", s.opts.Here)
+	s.addCall(x, s.counting(), weir.OpTake, 1, "clock", s.opts.Here)
 	for _, h := range *s.shares.Load() {
 		x.shares = append(x.shares, h)
 		h.index = len(x.batch)
-		x.add(s.sharesLimit(), weir.OpPeek, 0, "shares", h.name)
-		x.add(s.claimedLimit(), weir.OpPeek, 0, "claimed", s.opts.Here, h.name)
+		s.addCall(x, s.sharesLimit(), weir.OpPeek, 0, "shares", h.name)
+		s.addCall(x, s.claimedLimit(), weir.OpPeek, 0, "claimed", s.opts.Here, h.name)
 		if x.reports {
-			x.add(s.counting(), weir.OpTake, h.demand(now, term), "demand", s.opts.Here, h.name)
+			s.addCall(x, s.counting(), weir.OpTake, h.demand(now, term), "demand", s.opts.Here, h.name)
 		}
 		if x.claims {
 			for _, r := range s.opts.Regions {
-				x.add(s.counting(), weir.OpPeek, 0, "demand", r.Name, h.name)
+				s.addCall(x, s.counting(), weir.OpPeek, 0, "demand", r.Name, h.name)
 			}
 		}
 	}
@@ -284,6 +288,9 @@ func (s *Store) hear(x *exchange, now int64) *exchange {
 		} else {
 			h.learned = known
 		}
+		if !h.learned {
+			s.again = now + term/64 // as when the window has just begun: not at once again
+		}
 		h.changed()
 		h.mu.Unlock()
 		if !x.claims || hasClaimed {
@@ -312,10 +319,10 @@ func (s *Store) hear(x *exchange, now int64) *exchange {
 // claim adds a claim of units for the next window: all of it, or nothing.
 func (s *Store) claim(x *exchange, h *share, units int64) {
 	at, group := len(x.batch), len(x.shares)
-	x.add(s.claimedLimit(), weir.OpTake, claimMark+units, "claimed", s.opts.Here, h.name)
+	s.addCall(x, s.claimedLimit(), weir.OpTake, claimMark+units, "claimed", s.opts.Here, h.name)
 	if units > 0 && s.pool() > 0 {
-		x.add(s.sharesLimit(), weir.OpTake, units, "shares", h.name)
-		x.add(s.recentLimit(), weir.OpTake, units, "recent", s.opts.Here, h.name)
+		s.addCall(x, s.sharesLimit(), weir.OpTake, units, "shares", h.name)
+		s.addCall(x, s.recentLimit(), weir.OpTake, units, "recent", s.opts.Here, h.name)
 	}
 	for i := at; i < len(x.batch); i++ {
 		x.batch[i].Group = group

@@ -2,6 +2,8 @@ package regions
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/weirflow/weir"
@@ -19,7 +21,7 @@ const whole = 1000
 // Keeps implements weir.Keeper: it says why a limit cannot be divided, by an error in which errors.Is
 // finds ErrLimit, and otherwise what the store of this region says.
 func (s *Store) Keeps(l weir.Limit) error {
-	if err := s.divisible(l); err != nil {
+	if err := s.opts.divisible(l); err != nil {
 		return err
 	}
 	if k, ok := s.inner.(weir.Keeper); ok {
@@ -28,7 +30,22 @@ func (s *Store) Keeps(l weir.Limit) error {
 	return nil
 }
 
-func (s *Store) divisible(l weir.Limit) error {
+// Guaranteed returns the part of a limit that Here may always use. The error says which option is wrong,
+// or why the limit cannot be divided; then errors.Is finds ErrLimit in it.
+func (o Options) Guaranteed(l weir.Limit) (weir.Limit, error) {
+	o.Regions = slices.Clone(o.Regions)
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	if err := o.divisible(l); err != nil {
+		return nil, err
+	}
+	s := Store{opts: o}
+	return s.part(l, s.guaranteed()), nil
+}
+
+// divisible says why a limit cannot be divided with valid options.
+func (o *Options) divisible(l weir.Limit) error {
 	k := rules.KindOf(l)
 	p, ok := rules.ParamsOf(l).(rules.Divided)
 	switch {
@@ -40,18 +57,58 @@ func (s *Store) divisible(l weir.Limit) error {
 		return fmt.Errorf("weir: regions: %T cannot be divided: %s: keep it in the store of one region: %w", l, k.NoRegions, ErrLimit)
 	}
 	least := int64(whole)
-	for _, r := range s.opts.Regions {
+	for _, r := range o.Regions {
 		least = min(least, int64(r.Guaranteed)*whole/100)
 	}
-	if part, ok := p.Part(least, whole, int64(len(s.opts.Regions))); !ok {
+	if part, ok := p.Part(least, whole, int64(len(o.Regions))); !ok {
 		return fmt.Errorf("weir: regions: %+v is too small: the part of a region with %d percent of %d would be %+v: raise the limit, or Guaranteed: %w",
-			l, least*100/whole, len(s.opts.Regions), part, ErrLimit)
+			l, least*100/whole, len(o.Regions), part, ErrLimit)
 	}
-	if most := s.opts.Term / 4; p.Settles() > most {
-		return fmt.Errorf("weir: regions: %+v takes %v until nothing counts that was used before, and that may be at most a quarter of the Term, %v: choose a Term of 4 times as long, or a smaller burst or a shorter window: %w",
-			l, p.Settles().Round(time.Millisecond), s.opts.Term, ErrLimit)
+	if most := o.Term / 4; p.Settles() > most && !o.fixed() {
+		return fmt.Errorf("weir: regions: %+v %w", l, &TooLongError{Needs: termFor(p.Settles()), Term: o.Term, has: p.Settles()})
 	}
 	return nil
+}
+
+// A TooLongError says that a limit cannot be divided in parts that move, as what was used counts for too
+// long. errors.Is finds ErrLimit in it.
+type TooLongError struct {
+	Needs time.Duration // the Term that the limit needs; 0 if it is longer than any may be
+	Term  time.Duration // as it is
+	has   time.Duration
+}
+
+func (e *TooLongError) Error() string {
+	change := "a smaller burst or a shorter window, parts that do not move (Guaranteed of 100 percent together), or the store of one region, with leases"
+	if e.Needs != 0 {
+		change = fmt.Sprintf("a Term of %v, ", e.Needs) + change
+	}
+	took := fmt.Sprintf("takes %v until nothing counts that was used before", e.has.Round(time.Millisecond))
+	if e.has == math.MaxInt64 {
+		took = "counts for as long as its calendar says"
+	}
+	return fmt.Sprintf("%s, and that may be at most a quarter of the Term, %v: choose %s: %v", took, e.Term, change, ErrLimit)
+}
+
+// Unwrap returns ErrLimit.
+func (e *TooLongError) Unwrap() error { return ErrLimit }
+
+// termFor returns the shortest Term, in whole seconds, with parts that move for a limit that settles so late; 0
+// without one.
+func termFor(settles time.Duration) time.Duration {
+	if settles > MaxTerm/4 {
+		return 0
+	}
+	return (4*settles + time.Second - 1).Truncate(time.Second)
+}
+
+// fixed reports whether all of a limit is guaranteed, so that no part ever moves.
+func (o *Options) fixed() bool {
+	sum := 0
+	for _, r := range o.Regions {
+		sum += r.Guaranteed
+	}
+	return sum == 100
 }
 
 // part returns a divisible limit's part for this region while it has that many units.

@@ -99,3 +99,29 @@ func TestNodesInParallel(t *testing.T) {
 		t.Log(len(w.took), "admitted,", w.excess(40/1e9), "above the rate")
 	})
 }
+
+// TestCloseDuringCall: Close waits for the call that is on its way, whose reply changes nothing more.
+func TestCloseDuringCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(weirtest.NewStore(nil), distant{weirtest.NewStore(nil), 300 * ms}, Options{Here: three[0].Name, Regions: three, Term: 4 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shared, err := weir.NewShared(weir.TokenBucket{Rate: weir.PerSecond(40), Burst: 40}, s, weir.Named("l"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := shared.Take(t.Context(), "k", 1); err != nil {
+			t.Fatal(err)
+		}
+		for s.Stats().Calls == 0 {
+			_ = pause.For(t.Context(), 10*ms)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n := s.Stats().Calls; n != 1 {
+			t.Errorf("%d calls of the home, want 1: none after Close", n)
+		}
+	})
+}

@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"regexp"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,9 +32,10 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// The defaults of Options.
+// The defaults of Options, and the longest Term.
 const (
 	DefaultTerm    = time.Minute
+	MaxTerm        = time.Hour
 	DefaultTimeout = time.Second
 	DefaultMargin  = 100 * time.Millisecond
 )
@@ -50,7 +52,8 @@ type Region struct {
 	Name string // lower-case letters, digits and hyphens
 	// Guaranteed is how many percent of each limit the region may use at any time, whatever the
 	// other regions need, and also if it cannot reach the home. At least 1. What is not guaranteed to
-	// any region follows demand.
+	// any region follows demand. If all of it is guaranteed, 100 percent together, no part moves: then
+	// windows may be of any length, and the home is never called.
 	Guaranteed int
 }
 
@@ -73,6 +76,10 @@ type Options struct {
 	// for a single server, and the difference between the clocks of all nodes for a home in
 	// memcached, etcd or NATS. Default: 100 ms.
 	Margin time.Duration
+
+	// OnHome is called when the home becomes unavailable, with the error, and with nil when it has
+	// responded again: one call at a time, after a call of the home. It must not wait.
+	OnHome func(cause error)
 
 	// Clock and Timers are for virtual time. Clock reads nanoseconds and only goes forward. Both
 	// must be safe for concurrent use. In a testing/synctest bubble neither is needed.
@@ -105,7 +112,7 @@ func (o *Options) validate() error {
 	switch {
 	case !seen[o.Here]:
 		return fmt.Errorf("weir: regions.Options.Here: %q is not one of the Regions: add it there", o.Here)
-	case o.Term != 0 && (o.Term < time.Second || o.Term > time.Hour):
+	case o.Term != 0 && (o.Term < time.Second || o.Term > MaxTerm):
 		return fmt.Errorf("weir: regions.Options.Term: %v is not between 1s and 1h: use 0 for %v", o.Term, DefaultTerm)
 	case o.Term%time.Millisecond != 0:
 		return fmt.Errorf("weir: regions.Options.Term: %v is not a whole number of milliseconds", o.Term)
@@ -158,6 +165,7 @@ type Store struct {
 	closed   bool
 	timer    weir.Timer
 	busy     bool // a call of the home is in flight
+	homeDown bool // its latest call failed; only of the call in flight
 	window   window
 	again    int64 // not before this time, after a failure
 	inFlight sync.WaitGroup
@@ -171,14 +179,15 @@ type counters struct {
 
 // New returns a Store for this region. here is the store of the region, possibly with leases and
 // failover around it. home is the store by which the regions divide the limits, without a fallback:
-// that of one of the regions, the same for all. Neither is closed by Close. The error says which
-// option is wrong.
+// that of one of the regions, the same for all; it may be nil if no part moves. Neither is closed by
+// Close. The error says which option is wrong.
 func New(here, home weir.Store, o Options) (*Store, error) {
-	if here == nil || home == nil {
-		return nil, errors.New("weir: regions.New needs the store of this region, and the home by which the regions divide their limits: make both, like weirredis.New")
-	}
+	o.Regions = slices.Clone(o.Regions)
 	if err := o.validate(); err != nil {
 		return nil, err
+	}
+	if here == nil || home == nil && !o.fixed() {
+		return nil, errors.New("weir: regions.New needs the store of this region, and the home by which the regions divide their limits: make both, like weirredis.New")
 	}
 	s := &Store{opts: o, inner: here, home: home, start: time.Now(), clock: o.Clock, after: o.Timers}
 	if s.clock == nil {

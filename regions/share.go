@@ -112,7 +112,7 @@ func (s *Store) inForce(h *share, l weir.Limit, now int64) (*part, error) {
 	p := h.parts[l]
 	if p == nil || now >= p.until {
 		if p == nil {
-			if err := s.divisible(l); err != nil {
+			if err := s.opts.divisible(l); err != nil {
 				return nil, err
 			}
 		}

@@ -40,6 +40,14 @@ func Check(file *policyfile.File) []policyfile.Problem {
 	})
 }
 
+// Warnings returns what is unwise about a policy file that is served nevertheless, with a warning in the log.
+func Warnings(file *policyfile.File) []policyfile.Problem {
+	if !ForServing(file) {
+		return nil
+	}
+	return active.Warnings(file)
+}
+
 // Expired returns the certificates of the gateway that have expired. They are served nevertheless,
 // with an error in the log.
 func Expired(file *policyfile.File) []policyfile.Problem { return gateway.Expired(file) }
@@ -59,6 +67,11 @@ func check(kinds []face.Kind, file *policyfile.File) (wrong []policyfile.Problem
 	if len(named) == 0 {
 		wrong = append(wrong, file.Wrong("listen names no address", "add gateway: 127.0.0.1:8080, or take listen out: replay and test need none", "listen"))
 	}
+	// a face may name limits that the files of another one have, which checks those files itself
+	completed, err := complete(kinds, file)
+	if err != nil {
+		completed = file
+	}
 	for _, name := range named {
 		i := slices.IndexFunc(kinds, func(k face.Kind) bool { return k.Name == name })
 		if i < 0 {
@@ -66,8 +79,12 @@ func check(kinds []face.Kind, file *policyfile.File) (wrong []policyfile.Problem
 				"take it out; it serves "+names(kinds), "listen", name))
 			continue
 		}
-		if kinds[i].Check != nil {
-			wrong = append(wrong, kinds[i].Check(file)...)
+		switch k := kinds[i]; {
+		case k.Check == nil:
+		case k.Complete != nil:
+			wrong = append(wrong, k.Check(file)...)
+		default:
+			wrong = append(wrong, k.Check(completed)...)
 		}
 	}
 	return append(wrong, checkAddresses(file)...)

@@ -24,7 +24,7 @@ func TestEveryPageIsGuarded(t *testing.T) {
 		{"Sec-Fetch-Site": {"cross-site"}},
 		{"Sec-Fetch-Site": {"same-site"}},
 	}
-	for _, page := range []string{"/metrics", "/readyz", "/", "/nothing", "/healthz/", "//healthz", "/v1/status", "/v1/policy", "/v1/overrides", "/v1/reload", "/v1/nothing", "/debug/pprof/"} {
+	for _, page := range []string{"/metrics", "/readyz", "/", "/nothing", "/healthz/", "//healthz", "/v1/status", "/v1/policy", "/v1/overrides", "/v1/reload", "/v1/nothing", "/debug/pprof/", "/ui/app.js", "/ui/", "/v1/live", "/v1/keys", "/v1/explain", "/v1/reset"} {
 		for _, method := range []string{"GET", "HEAD", "POST", "OPTIONS"} {
 			for _, h := range browsers {
 				if got := status(t, method, "http://"+r.Admin+page, h); got != http.StatusForbidden {
@@ -74,7 +74,7 @@ func TestNoWebPageReachesAService(t *testing.T) {
 		paths   []string
 		body    string
 	}{
-		{r.Admin, []string{"/metrics", "/v1/status", "/v1/policy", "/v1/usage?key=127.0.0.1", "/v1/usage/export"}, take},
+		{r.Admin, []string{"/metrics", "/v1/status", "/v1/policy", "/v1/usage?key=127.0.0.1", "/v1/usage/export", "/v1/live", "/v1/keys", "/v1/explain?limit=secretly&key=127.0.0.1"}, take},
 		{r.ByFace["http"][0], []string{"/v1/take", "/v1/peek", "/v1/reserve", "/v1/batch", "/v1/usage?key=127.0.0.1", "/v1/explain?limit=secretly&key=127.0.0.1", "/auth", "/auth/nginx", "/auth/envoy/login"}, take},
 		{r.ByFace["rls"][1], []string{"/json", "/rlconfig"}, rls},
 	} {

@@ -46,7 +46,7 @@ func TestLeaseHit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := failover.New(leased, failover.Options{})
+	store, err := failover.New(leased, failover.Options{Deadline: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

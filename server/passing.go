@@ -20,8 +20,9 @@ type passing struct {
 }
 
 // takeOverTimeout is how long requests wait for a new process that has asked for the counts. Asking is the
-// last thing that it does before it serves.
-const takeOverTimeout = 10 * time.Second
+// last thing that it does before it serves. It waits for half of that time (lineTimeout in package active):
+// if the counts come too late, it serves without them, and is not stopped for that.
+const takeOverTimeout = 20 * time.Second
 
 // pass begins to wait for a new process to ask for the counts, and returns the end of the connection that
 // the process needs. giveUp is called if it does not serve soon afterwards.

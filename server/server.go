@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,13 +25,15 @@ import (
 
 // Options are what Serve is given.
 type Options struct {
-	Path   string          // of the policy file; empty without Policy runs the demo
-	Policy string          // the text of a policy that comes from no file; only without Path
-	Log    *slog.Logger    // required
-	Node   string          // which node of a cluster this is, as the URL of the store writes its address
-	Out    io.Writer       // where the demo says what to try; nil for nowhere
-	Reload <-chan struct{} // reads the policy again, beside changes of the file; may be nil
-	Reopen <-chan struct{} // opens the access log again; may be nil
+	Path   string       // of the policy file; empty without Policy runs the demo
+	Policy string       // the text of a policy that comes from no file; only without Path
+	Log    *slog.Logger // required
+	// the file of a candidate policy, which decides beside the active one without any effect; empty for none
+	Candidate string
+	Node      string          // which node of a cluster this is, as the URL of the store writes its address
+	Out       io.Writer       // where the demo says what to try; nil for nowhere
+	Reload    <-chan struct{} // reads the policy again, beside changes of the file; may be nil
+	Reopen    <-chan struct{} // opens the access log again; may be nil
 
 	// Restart starts Program, hands it the sockets that this process listens on, and shuts this
 	// process down once that one serves.
@@ -128,10 +131,10 @@ func (s *server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range file.Problems {
+	for _, p := range slices.Concat(file.Problems, Warnings(file)) {
 		s.Log.Warn("policy", "file", p.File, "line", p.Line, "column", p.Col, "message", p.Message, "fix", p.Fix)
 	}
-	s.policy, err = active.New(ctx, file, active.Options{Path: s.Path, Log: s.Log, Grace: s.Grace, Node: s.Node, Accept: s.accept, Complete: s.complete, Succeeds: s.Sockets.HasLine()})
+	s.policy, err = active.New(ctx, file, active.Options{Path: s.Path, Log: s.Log, Grace: s.Grace, Node: s.Node, Accept: s.accept, Complete: s.complete, Succeeds: s.Sockets.HasLine(), Top: topKeys(file), Candidate: s.Candidate})
 	if err != nil {
 		return err
 	}
@@ -169,6 +172,14 @@ func (s *server) start(ctx context.Context) error {
 		s.Ready(addrs)
 	}
 	return nil
+}
+
+// topKeys is how many counters each limit has for the keys that operators are shown at listen.admin.
+func topKeys(file *policyfile.File) int {
+	if file.Has("listen", "admin") {
+		return 100
+	}
+	return 0
 }
 
 // load reads the policy, or makes that of the demo, whose upstream it starts.

@@ -140,8 +140,8 @@ func TestServe(t *testing.T) {
 			t.Errorf("%s is at the gateway too", page)
 		}
 	}
-	if status, _ := fetch(t, "http://"+r.Admin+"/"); status != 404 {
-		t.Errorf("/: %d", status)
+	if status, body := fetch(t, "http://"+r.Admin+"/"); status != 200 || !strings.Contains(body, "<title>") { // the dashboard
+		t.Errorf("/: %d %.100q", status, body)
 	}
 	_, metrics := fetch(t, "http://"+r.Admin+"/metrics")
 	for _, want := range []string{

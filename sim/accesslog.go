@@ -29,23 +29,71 @@ type Entry struct {
 // not repeat the line, because it may contain client data.
 func ParseLine(line string) (Entry, error) {
 	p := parser{headers: true, responses: true}
-	return p.parse(line)
+	var it item
+	err := p.parse(line, &it)
+	return it.entry(), err
 }
 
-// A parser parses the lines of a log. The strings of an Entry are substrings of its line.
+// An item is one request between reading and deciding. Its strings are substrings of its line.
+type item struct {
+	at       int64
+	line     int64 // in its input, from 1
+	input    int32
+	status   int32 // 0: not known
+	client   string
+	method   string
+	target   string // the path, with the query
+	host     string
+	referer  string
+	agent    string
+	length   int64
+	combined bool        // referer and agent are all its header fields; otherwise header has them
+	header   http.Header // also nil where the parser need not keep it
+	response *Response   // nil where the parser need not read it
+}
+
+// entry returns an item as an Entry.
+func (it *item) entry() Entry {
+	e := Entry{Time: it.at, Client: it.client, Method: it.method, Target: it.target, Host: it.host, Length: it.length, Header: it.header, Response: unknownResponse}
+	if it.combined {
+		e.Header = http.Header{"Referer": {it.referer}, "User-Agent": {it.agent}}
+	}
+	if it.response != nil {
+		e.Response = *it.response
+	}
+	return e
+}
+
+// A parser parses the lines of a log.
 type parser struct {
-	headers   bool // keep the header fields of the Combined format
-	responses bool // read what lines say of responses and costs
+	format    *Format // nil: the Common and Combined formats, and JSON
+	headers   bool    // keep header fields
+	agents    bool    // keep User-Agent
+	responses bool    // read what lines say of responses and costs
 	estimate  string
 	cost      string // the fields of JSON lines with estimates and true costs
 	clock     clockCache
 }
 
-func (p *parser) parse(line string) (Entry, error) {
-	if strings.HasPrefix(strings.TrimLeft(line, " \t"), "{") {
-		return p.parseJSON(line)
+// parse parses a line. What it leaves in an item after an error has no meaning.
+func (p *parser) parse(line string, it *item) error {
+	*it = item{length: -1}
+	if p.responses {
+		it.response = new(Response)
+		*it.response = unknownResponse
 	}
-	return p.parseCommon(line)
+	if p.format != nil && p.format.parse != nil {
+		return p.format.parse(p, line, it)
+	}
+	return p.parseUsual(line, it)
+}
+
+// parseUsual parses the Common and Combined formats and JSON, which a line tells apart.
+func (p *parser) parseUsual(line string, it *item) error {
+	if line != "" && (line[0] == '{' || line[0] == ' ' || line[0] == '\t') && strings.HasPrefix(strings.TrimLeft(line, " \t"), "{") {
+		return p.parseJSON(line, it)
+	}
+	return p.parseCommon(line, it)
 }
 
 const clockText = "02/Jan/2006:15:04:05 -0700"
@@ -55,7 +103,10 @@ var errNoTime = errors.New("no valid time: want [day/Mon/year:hour:minute:second
 // cutClock cuts a line in the Common format after its time, the first brackets after the first
 // field.
 func cutClock(line string) (clock, rest string, ok bool) {
-	i := strings.Index(line, " [")
+	i := 4
+	if !strings.HasPrefix(line, " - - [") { // nearly all lines have no ident and no user
+		i = strings.Index(line, " [")
+	}
 	end := i + 2 + len(clockText)
 	if i < 0 || end >= len(line) || line[end] != ']' {
 		return "", "", false
@@ -100,69 +151,74 @@ func nanoseconds(second int64) (int64, error) {
 
 // parseCommon reads HOST IDENT USER [TIME] "REQUEST" STATUS BYTES, and "REFERER" "USER-AGENT" where
 // they follow.
-func (p *parser) parseCommon(line string) (e Entry, err error) {
-	e.Length, e.Response = -1, unknownResponse
+func (p *parser) parseCommon(line string, it *item) (err error) {
 	first := strings.IndexByte(line, ' ')
 	if first <= 0 {
-		return e, errors.New("no first field: want HOST IDENT USER [TIME] and a request")
+		return errors.New("no first field: want HOST IDENT USER [TIME] and a request")
 	}
-	e.Client = line[:first]
+	it.client = line[:first]
 	clock, rest, ok := cutClock(line[first:])
 	if !ok {
-		return e, errNoTime
+		return errNoTime
 	}
-	if e.Time, err = p.clock.parse(clock); err != nil {
-		return e, err
+	if it.at, err = p.clock.parse(clock); err != nil {
+		return err
 	}
 	request, rest, ok := quoted(rest)
 	if !ok {
-		return e, errors.New("no \"REQUEST\" after the time")
+		return errors.New("no \"REQUEST\" after the time")
 	}
-	if err := e.request(request); err != nil {
-		return e, err
+	if err := it.request(request); err != nil {
+		return err
 	}
-	status, rest, _ := strings.Cut(strings.TrimPrefix(rest, " "), " ")
-	if len(status) != 3 || twoDigits(status[:2]) < 0 || twoDigits(status[1:]) < 0 {
-		return e, errors.New("no status after the request")
+	if len(rest) < 4 || rest[0] != ' ' || twoDigits(rest[1:3]) < 0 || rest[3] < '0' || rest[3] > '9' || len(rest) > 4 && rest[4] != ' ' {
+		return errors.New("no status after the request")
 	}
-	size, rest, _ := strings.Cut(rest, " ")
+	status := rest[1:4]
+	it.status = int32(twoDigits(status)*10 + int(status[2]-'0'))
+	if !p.headers && !p.agents && !p.responses {
+		return nil
+	}
+	size, rest, _ := strings.Cut(strings.TrimPrefix(rest[4:], " "), " ")
 	if p.responses {
-		e.Response.common(status, size)
+		it.response.common(status, size)
 	}
-	if !p.headers {
-		return e, nil
+	if strings.HasPrefix(rest, `"`) {
+		it.referer, rest = cutQuoted(rest[1:])
+		it.agent, _, _ = quoted(rest)
+		it.combined = true
 	}
-	referer, rest, ok := quoted(" " + rest)
-	if ok {
-		agent, _, _ := quoted(rest)
-		e.Header = http.Header{"Referer": {referer}, "User-Agent": {agent}}
-	}
-	return e, nil
+	return nil
 }
 
 // quoted cuts off a "..." after a space, in which \" does not end it. An unterminated one ends with
 // the line.
 func quoted(s string) (inside, rest string, ok bool) {
-	s, ok = strings.CutPrefix(s, ` "`)
-	if !ok {
+	if len(s) < 2 || s[0] != ' ' || s[1] != '"' {
 		return "", s, false
 	}
+	inside, rest = cutQuoted(s[2:])
+	return inside, rest, true
+}
+
+// cutQuoted is quoted after the first quotation mark.
+func cutQuoted(s string) (inside, rest string) {
 	if end := strings.IndexByte(s, '"'); end >= 0 && strings.IndexByte(s[:end], '\\') < 0 {
-		return s[:end], s[end+1:], true
+		return s[:end], s[end+1:]
 	}
 	for i := 0; i < len(s); i++ {
 		switch s[i] {
 		case '\\':
 			i++
 		case '"':
-			return s[:i], s[i+1:], true
+			return s[:i], s[i+1:]
 		}
 	}
-	return s, "", true
+	return s, ""
 }
 
 // request parses METHOD TARGET [VERSION].
-func (e *Entry) request(text string) error {
+func (it *item) request(text string) error {
 	method, rest, ok := strings.Cut(text, " ")
 	if !ok || !isMethod(method) {
 		return errors.New("the request is not METHOD TARGET VERSION")
@@ -176,8 +232,8 @@ func (e *Entry) request(text string) error {
 	if target == "" {
 		return errors.New("the request has no target")
 	}
-	e.Method = method
-	e.target(target)
+	it.method = method
+	it.setTarget(target)
 	return nil
 }
 
@@ -188,19 +244,21 @@ func isMethod(s string) bool {
 			return false
 		}
 	}
-	return s != ""
+	return s != "" && s[0] != '-'
 }
 
-// target sets the request's target, which may be a whole URL.
-func (e *Entry) target(target string) {
+// setTarget sets the request's target, which may be a whole URL.
+func (it *item) setTarget(target string) {
 	if target != "" && target[0] != '/' {
 		if i := strings.Index(target, "://"); i > 0 {
 			host, path, _ := strings.Cut(target[i+3:], "/")
-			e.Host, target = host, "/"+path
+			it.host, target = host, "/"+path
 		}
 	}
-	target, _, _ = strings.Cut(target, "#")
-	e.Target = target
+	if i := strings.IndexByte(target, '#'); i >= 0 {
+		target = target[:i]
+	}
+	it.target = target
 }
 
 // parseClock is time.Parse for this one layout, and faster.

@@ -115,21 +115,30 @@ func FuzzParseLine(f *testing.F) {
 		if e.Client == "" || e.Method == "" || e.Target == "" {
 			t.Errorf("%q is read as %+v", line, e)
 		}
-		p := parser{}
+		p := parser{headers: true, responses: true}
+		var it item
 		for _, before := range []string{line, `h - - [01/Aug/1995:06:00:00 -0100] "GET / HTTP/1.0" 200 5`} {
-			p.parse(before)
-			if again, err := p.parse(line); err != nil || again.Time != e.Time || again.Client != e.Client || again.Target != e.Target {
-				t.Errorf("%q after %q: %+v, %v; alone %+v", line, before, again, err, e)
+			p.parse(before, &it)
+			if err := p.parse(line, &it); err != nil || it.at != e.Time || it.client != e.Client || it.target != e.Target {
+				t.Errorf("%q after %q: %+v, %v; alone %+v", line, before, it, err, e)
 			}
 		}
 		l := layout{fields: slices.Sorted(maps.Keys(e.Header)), costs: true}
-		path, query, _ := strings.Cut(e.Target, "?")
-		want := policy.Request{Method: e.Method, Host: e.Host, Path: path, Query: query, Client: policy.ClientKeyOf(e.Client), Length: e.Length, Estimate: max(e.Response.Estimate, -1)}
+		path, query1, _ := strings.Cut(e.Target, "?")
+		want := policy.Request{Method: e.Method, Host: e.Host, Path: path, Query: query1, Client: policy.ClientKeyOf(e.Client), Length: e.Length, Estimate: max(e.Response.Estimate, -1)}
 		if l.headers() {
 			want.Header = e.Header
 		}
-		if n, req, res := l.read(string(l.append(nil, 300, &e))); n != 300 || !reflect.DeepEqual(req, want) || res != e.Response {
-			t.Errorf("%q is kept as %d, %+v, %+v, want %+v, %+v", line, n, req, res, want, e.Response)
+		var kept, direct query
+		l.read(string(l.append(nil, 300, &it)), &kept)
+		l.query(&it, &direct)
+		for _, q := range []query{kept, direct} {
+			if !reflect.DeepEqual(q.req, want) || q.res != e.Response {
+				t.Errorf("%q is kept as %+v, %+v, want %+v, %+v", line, q.req, q.res, want, e.Response)
+			}
+		}
+		if kept.line != 300 {
+			t.Errorf("line %d", kept.line)
 		}
 	})
 }

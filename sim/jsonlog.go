@@ -9,101 +9,113 @@ import (
 	"strings"
 )
 
-// Field names in the JSON logs of nginx, Caddy, Traefik, Apache and others. The first one present
+// Field names in the JSON logs of nginx, Caddy, Traefik, Apache, Cloudflare and others. The first one present
 // counts.
 var (
-	timeNames   = []string{"time", "timestamp", "@timestamp", "ts", "time_iso8601", "time_local", "date", "StartUTC", "msec", "start_time", "startTime"}
+	timeNames   = []string{"time", "timestamp", "@timestamp", "ts", "time_iso8601", "time_local", "date", "StartUTC", "msec", "start_time", "startTime", "EdgeStartTimestamp"}
 	clientNames = []string{"client", "client_ip", "remote_addr", "remote_ip", "clientip", "ip", "remote_host", "ClientHost",
-		"downstream_remote_address", "requester_ip_address", "metadata.requester_ip_address"}
-	methodNames = []string{"method", "request_method", "RequestMethod", "verb"}
-	targetNames = []string{"target", "uri", "request_uri", "url", "path", "RequestPath", "x-envoy-origin-path", "x-envoy-original-path", ":path"}
+		"downstream_remote_address", "requester_ip_address", "metadata.requester_ip_address", "ClientIP"}
+	methodNames = []string{"method", "request_method", "RequestMethod", "verb", "ClientRequestMethod"}
+	targetNames = []string{"target", "uri", "request_uri", "url", "path", "RequestPath", "x-envoy-origin-path", "x-envoy-original-path", ":path", "ClientRequestURI", "ClientRequestPath"}
 	queryNames  = []string{"query", "args", "query_string"}
-	hostNames   = []string{"host", "http_host", "RequestHost", "server_name", "vhost", ":authority", "authority"}
+	hostNames   = []string{"host", "http_host", "RequestHost", "server_name", "vhost", ":authority", "authority", "ClientRequestHost"}
 	lengthNames = []string{"content_length", "request_length", "bytes_in", "bytes_read", "bytes_received"}
+	// header fields with names of their own: Envoy's and Cloudflare's
+	headerNames = map[string]string{"user-agent": "User-Agent", "ClientRequestUserAgent": "User-Agent", "ClientRequestReferer": "Referer"}
 )
 
 // parseJSON parses a line that is a JSON object. Caddy puts most of it into an object "request";
 // others put the request line of the Common format there.
-func (p *parser) parseJSON(line string) (e Entry, err error) {
-	e.Length, e.Response = -1, unknownResponse
+func (p *parser) parseJSON(line string, it *item) (err error) {
 	var outer map[string]any
 	dec := json.NewDecoder(strings.NewReader(line))
 	dec.UseNumber()
 	if err := dec.Decode(&outer); err != nil {
-		return e, errors.New("the line starts like JSON, but is not valid JSON")
+		return errors.New("the line starts like JSON, but is not valid JSON")
 	}
-	if e.Time, err = jsonTime(firstValue(outer, timeNames)); err != nil {
-		return e, err
+	if it.at, err = jsonTime(firstValue(outer, timeNames)); err != nil {
+		return err
 	}
 	fields := []map[string]any{outer}
 	switch inner := outer["request"].(type) {
 	case map[string]any:
 		fields = append(fields, inner)
 	case string:
-		if err := e.request(inner); err != nil {
-			return e, err
+		if err := it.request(inner); err != nil {
+			return err
 		}
 	}
-	e.Header = http.Header{}
-	e.liteLLM(outer)
+	it.header = http.Header{}
+	it.liteLLM(outer)
 	for _, f := range fields {
-		e.fill(f)
+		it.fill(f)
 	}
+	it.agent = it.header.Get("User-Agent")
 	if _, envoy := outer["downstream_remote_address"]; envoy {
-		e.Client = withoutPort(e.Client)
+		it.client = withoutPort(it.client)
+	}
+	if n, ok := wholeNumber(firstValue(outer, statusNames)); ok && n >= 100 && n <= 999 {
+		it.status = int32(n)
 	}
 	if p.responses {
-		p.response(&e, outer)
+		p.response(it, outer)
 	}
-	switch {
-	case e.Client == "":
-		return e, fmt.Errorf("no client: want one of %s", strings.Join(clientNames, ", "))
-	case e.Method == "":
-		return e, fmt.Errorf("no method: want one of %s", strings.Join(methodNames, ", "))
-	case e.Target == "":
-		return e, fmt.Errorf("no target: want one of %s", strings.Join(targetNames, ", "))
-	}
-	return e, nil
+	return it.complete()
 }
 
-// fill sets the fields of an Entry that an object has and that are not set yet.
-func (e *Entry) fill(f map[string]any) {
+// complete says what is missing of a request.
+func (it *item) complete() error {
+	switch {
+	case it.client == "":
+		return fmt.Errorf("no client: want one of %s", strings.Join(clientNames, ", "))
+	case it.method == "":
+		return fmt.Errorf("no method: want one of %s", strings.Join(methodNames, ", "))
+	case it.target == "":
+		return fmt.Errorf("no target: want one of %s", strings.Join(targetNames, ", "))
+	}
+	return nil
+}
+
+// fill sets the fields of an item that an object has and that are not set yet.
+func (it *item) fill(f map[string]any) {
 	set := func(to *string, names []string) {
 		if text, ok := firstValue(f, names).(string); ok && *to == "" {
 			*to = text
 		}
 	}
-	set(&e.Client, clientNames)
-	set(&e.Method, methodNames)
-	set(&e.Host, hostNames)
-	if target, ok := firstValue(f, targetNames).(string); ok && e.Target == "" && target != "" {
-		e.target(target)
-		if query, ok := firstValue(f, queryNames).(string); ok && query != "" && query != "-" && !strings.Contains(e.Target, "?") {
-			e.Target += "?" + strings.TrimPrefix(query, "?")
+	set(&it.client, clientNames)
+	set(&it.method, methodNames)
+	set(&it.host, hostNames)
+	if target, ok := firstValue(f, targetNames).(string); ok && it.target == "" && target != "" {
+		it.setTarget(target)
+		if query, ok := firstValue(f, queryNames).(string); ok && query != "" && query != "-" && !strings.Contains(it.target, "?") {
+			it.target += "?" + strings.TrimPrefix(query, "?")
 		}
 	}
-	if n, ok := wholeNumber(firstValue(f, lengthNames)); ok && e.Length < 0 && n >= 0 {
-		e.Length = n
+	if n, ok := wholeNumber(firstValue(f, lengthNames)); ok && it.length < 0 && n >= 0 {
+		it.length = n
 	}
 	for name, value := range f {
 		if field, ok := strings.CutPrefix(name, "http_"); ok {
 			if text, ok := value.(string); ok && text != "-" {
-				e.Header.Add(strings.ReplaceAll(field, "_", "-"), text)
+				it.header.Add(strings.ReplaceAll(field, "_", "-"), text)
 			}
 		}
 	}
-	if agent, ok := f["user-agent"].(string); ok && agent != "-" { // Envoy
-		e.Header.Set("User-Agent", agent)
+	for from, to := range headerNames {
+		if text, ok := f[from].(string); ok && text != "-" && text != "" {
+			it.header.Set(to, text)
+		}
 	}
 	headers, _ := f["headers"].(map[string]any)
 	for name, value := range headers {
 		switch v := value.(type) {
 		case string:
-			e.Header.Add(name, v)
+			it.header.Add(name, v)
 		case []any:
-			for _, item := range v {
-				if text, ok := item.(string); ok {
-					e.Header.Add(name, text)
+			for _, each := range v {
+				if text, ok := each.(string); ok {
+					it.header.Add(name, text)
 				}
 			}
 		}

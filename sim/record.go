@@ -22,6 +22,8 @@ type layout struct {
 	fields []string // the header fields, in canonical form
 	full   bool     // some key has the client's full address
 	costs  bool     // some limit replaces estimates by true costs: records have a response
+
+	profiles bool // records have the status and the User-Agent, for profiles of clients
 }
 
 // layoutFor returns the layout for a policy.
@@ -49,31 +51,102 @@ func layoutFor(p policy.Policy) (l layout) {
 }
 
 // headers reports whether the policy uses header fields.
-func (l layout) headers() bool { return len(l.fields) > 0 }
+func (l *layout) headers() bool { return len(l.fields) > 0 }
 
 // append appends the record of a request in a line.
-func (l layout) append(b []byte, line int64, e *Entry) []byte {
+func (l *layout) append(b []byte, line int64, it *item) []byte {
 	b = binary.AppendUvarint(b, uint64(line))
-	b = binary.AppendUvarint(b, uint64(max(e.Length, -1)+1))
+	b = binary.AppendUvarint(b, uint64(max(it.length, -1)+1))
 	if l.full {
-		b = appendText(b, e.Client)
+		b = appendText(b, it.client)
 	} else {
-		b = appendText(b, policy.ClientKeyOf(e.Client))
+		b = appendText(b, clientOf(it.client))
 	}
-	b = appendText(b, e.Method)
-	b = appendText(b, e.Host)
-	b = appendText(b, e.Target)
+	b = appendText(b, it.method)
+	b = appendText(b, it.host)
+	b = appendText(b, it.target)
 	for _, name := range l.fields {
-		values := e.Header[name]
+		values := it.header[name]
+		if it.combined {
+			values = it.combinedField(name, make([]string, 1))
+		}
 		b = binary.AppendUvarint(b, uint64(len(values)))
 		for _, v := range values {
 			b = appendText(b, v)
 		}
 	}
 	if l.costs {
-		b = e.Response.append(b)
+		b = it.response.append(b)
+	}
+	if l.profiles {
+		b = binary.AppendUvarint(b, uint64(it.status))
+		b = appendText(b, it.agent)
 	}
 	return b
+}
+
+// combinedField returns the values of a header field of the Combined format, in a slice of one.
+func (it *item) combinedField(name string, of []string) []string {
+	switch name {
+	case "Referer":
+		of[0] = it.referer
+	case "User-Agent":
+		of[0] = it.agent
+	default:
+		return nil
+	}
+	return of
+}
+
+// clientOf is policy.ClientKeyOf, and faster for what is no IPv6 address.
+func clientOf(text string) string {
+	if strings.IndexByte(text, ':') < 0 {
+		return text
+	}
+	return policy.ClientKeyOf(text)
+}
+
+// A query is a request that is decided.
+type query struct {
+	at     int64
+	line   int64 // through all inputs; 0 if no one needs it
+	req    policy.Request
+	res    Response
+	status int32  // 0: not known; only for profiles
+	agent  string // only for profiles
+}
+
+// query sets a query to that of an item, which must remain as it is while the query is used.
+func (l *layout) query(it *item, q *query) {
+	q.at, q.status, q.agent = it.at, it.status, it.agent
+	req := &q.req
+	header := req.Header
+	*req = policy.Request{Method: it.method, Host: it.host, Length: max(it.length, -1)}
+	if l.full {
+		req.Addr, _ = netip.ParseAddr(it.client) // other texts are keys as they are
+	}
+	req.Client = clientOf(it.client)
+	req.Path, req.Query, _ = strings.Cut(it.target, "?")
+	if l.headers() {
+		if header == nil {
+			header = make(http.Header)
+		}
+		clear(header)
+		for _, name := range l.fields {
+			values := it.header[name]
+			if it.combined {
+				values = it.combinedField(name, make([]string, 1))
+			}
+			if len(values) > 0 {
+				header[name] = values
+			}
+		}
+		req.Header = header
+	}
+	if l.costs {
+		q.res = *it.response
+		req.Estimate = q.res.Estimate
+	}
 }
 
 // numbers returns the numbers of a response, each of them at least -1.
@@ -111,8 +184,11 @@ func appendText(b []byte, text string) []byte {
 }
 
 // read decodes a record of append. The strings are substrings of the record.
-func (l layout) read(record string) (line int64, req policy.Request, res Response) {
-	line, rest := cutNumber(record)
+func (l *layout) read(record string, q *query) {
+	req := &q.req
+	*req = policy.Request{}
+	var rest string
+	q.line, rest = cutNumber(record)
 	req.Length, rest = cutNumber(rest)
 	req.Length--
 	req.Client, rest = cutText(rest)
@@ -136,10 +212,15 @@ func (l layout) read(record string) (line int64, req policy.Request, res Respons
 		}
 	}
 	if l.costs {
-		res.cut(rest)
-		req.Estimate = res.Estimate
+		rest = q.res.cut(rest)
+		req.Estimate = q.res.Estimate
 	}
-	return line, req, res
+	if l.profiles {
+		var status int64
+		status, rest = cutNumber(rest)
+		q.status = int32(status)
+		q.agent, _ = cutText(rest)
+	}
 }
 
 // cutNumber cuts off a varint. It does not check it, because append wrote it.

@@ -2,9 +2,7 @@ package sim
 
 import (
 	"bufio"
-	"compress/gzip"
 	"context"
-	"fmt"
 	"io"
 	"math"
 	"strconv"
@@ -18,13 +16,19 @@ import (
 // An Input is a log to read.
 type Input struct {
 	Name string
-	R    io.Reader // gzip is recognised
+	// R has the log, also compressed with gzip or zstd. If it is an io.Seeker and the log is nearly in
+	// order, Replay needs little memory, and no temporary files.
+	R io.Reader
 }
 
 // Options are the parameters of Replay.
 type Options struct {
 	Policy policy.Policy
-	Inputs []Input // read in this order, as one log
+	Inputs []Input // merged by time; requests of the same time stay in this order
+	Format *Format // of all inputs; default: found out for each of them
+
+	// Zstd decompresses an input; default: such inputs are an error.
+	Zstd func(io.Reader) (io.ReadCloser, error)
 
 	// Decisions, if not nil, gets one line per request, in the order of the input: its line number,
 	// counted from 1 through all inputs, a tab, allow, deny or delay, a tab, and the limit that
@@ -37,6 +41,10 @@ type Options struct {
 	EstimateField string
 	CostField     string
 
+	// Profiles makes the report have what is told of clients by their requests: Heat and Doing. It takes
+	// about half a KiB for each client.
+	Profiles bool
+
 	// Progress, if not nil, is called now and then with the numbers of requests read and decided so
 	// far.
 	Progress func(read, decided int64)
@@ -44,199 +52,120 @@ type Options struct {
 	MaxLine int    // the longest line in bytes; default: 256 KiB
 	Memory  int    // memory for sorting, in bytes; default: 256 MiB
 	TempDir string // for sorting larger logs; default: the system's
+
+	window int // for tests; default: the constant
 }
 
 const (
 	defaultMaxLine = 256 << 10
 	defaultMemory  = 256 << 20
-	showUnparsed   = 5
+	showUnparsed   = 3
 	// unbounded keeps every limited key, so that the report is exact. Memory grows with the number
 	// of limited clients.
 	unbounded = math.MaxInt
 )
 
-// Replay runs access logs through a policy, in the order of their times, on a virtual clock.
-// Unreadable lines are counted and skipped. When the context ends, Replay returns its error. If an
-// input cannot be read to its end, Replay returns an error together with the report of what it has
-// read.
-func Replay(ctx context.Context, o Options) (*Report, error) {
+// defaults sets what is not set.
+func (o *Options) defaults() {
 	if o.MaxLine == 0 {
 		o.MaxLine = defaultMaxLine
 	}
 	if o.Memory == 0 {
 		o.Memory = defaultMemory
 	}
-	clock := new(vclock.Clock)
-	o.Policy.Plans.Unknown = policy.UnknownDefault // a log has no credentials
-	engine, err := policy.New(o.Policy, policy.Options{
-		Keys:    true,
-		Parts:   true,
-		Clock:   clock.Now,
-		Timers:  func(d time.Duration, f func()) weir.Timer { return clock.AfterFunc(d, f) },
-		MaxKeys: unbounded,
-	})
+}
+
+// Replay runs access logs through a policy, in the order of their times, on a virtual clock.
+// Unreadable lines are counted and skipped. When the context ends, Replay returns its error. If an
+// input cannot be read to its end, Replay returns an error together with the report of what it has
+// read.
+func Replay(ctx context.Context, o Options) (*Report, error) {
+	r := &replay{o: &o}
+	defer r.close()
+	l := layoutFor(o.Policy)
+	l.profiles = o.Profiles
+	readErr, err := runPass(ctx, &o, l, r)
 	if err != nil {
 		return nil, err
 	}
-	defer engine.Close()
-	r := &replay{Options: o, ctx: ctx, clock: clock, engine: engine, report: newReport(), layout: layoutFor(o.Policy)}
-	r.requests = newSorter(o.TempDir, o.Memory)
-	defer r.requests.close()
-	readErr := r.read()
-	if readErr != nil && ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	if err := r.decide(); err != nil {
-		return nil, err
-	}
-	r.report.count(engine)
+	r.report.count(r.engine)
 	return r.report, readErr
 }
 
-// replay is a running replay.
+// replay is the pass of Replay.
 type replay struct {
-	Options
-	ctx       context.Context
-	clock     *vclock.Clock
+	o         *Options
+	run       *runner
 	engine    *policy.Engine
 	report    *Report
-	layout    layout
-	requests  *sorter
 	decisions *sorter // only if the log was out of order
 	out       *bufio.Writer
-	line      int64  // lines read so far
-	last      int64  // when the last response ends
-	scratch   []byte // for encoding a record or a decision
+	scratch   []byte // for encoding a decision
 }
 
-// read collects the requests of all inputs with their times.
-func (r *replay) read() error {
-	for _, in := range r.Inputs {
-		if err := r.readInput(in); err != nil {
-			return fmt.Errorf("%s: %w", in.Name, err)
-		}
+func (r *replay) start(run *runner) (err error) {
+	r.close()
+	r.run, r.report = run, newReport(&r.o.Policy)
+	if r.o.Profiles {
+		r.report.visitors = newClientTable[visitor](suggestClients)
 	}
-	return nil
+	r.engine, err = newEngine(r.o.Policy, run.clock, policy.Options{Keys: true, Parts: true, MaxKeys: unbounded})
+	if err == nil && r.o.Decisions != nil {
+		r.out = bufio.NewWriterSize(r.o.Decisions, 1<<16)
+	}
+	return err
 }
 
-func (r *replay) readInput(in Input) error {
-	raw := bufio.NewReaderSize(in.R, blockSize)
-	var src io.Reader = raw
-	if magic, err := raw.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
-		z, err := gzip.NewReader(raw)
-		if err != nil {
-			return fmt.Errorf("the file starts like gzip, but is not valid gzip: %w", err)
-		}
-		defer z.Close()
-		src = z
+func (r *replay) close() {
+	if r.engine != nil {
+		r.engine.Close()
+		r.engine = nil
 	}
-	lines := newLineReader(src, r.MaxLine)
-	p := parser{headers: r.layout.headers(), responses: r.layout.costs, estimate: r.EstimateField, cost: r.CostField}
-	for {
-		text, tooLong, err := lines.next()
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		r.line++
-		if r.line%4096 == 0 {
-			if r.ctx.Err() != nil {
-				return r.ctx.Err()
-			}
-			r.progress(0)
-		}
-		if tooLong {
-			r.report.unparsed(r.line, text, fmt.Errorf("the line is longer than %d bytes", r.MaxLine))
-			continue
-		}
-		e, err := p.parse(text)
-		if err != nil {
-			r.report.unparsed(r.line, text, err)
-			continue
-		}
-		r.scratch = r.layout.append(r.scratch[:0], r.line, &e)
-		if err := r.requests.add(e.Time, r.scratch); err != nil {
-			return err
-		}
+	if r.decisions != nil {
+		r.decisions.close()
 	}
 }
 
-// progress reports how far the replay is.
-func (r *replay) progress(decided int64) {
-	if r.Progress != nil {
-		r.Progress(r.requests.count, decided)
-	}
+// newEngine returns an engine on a virtual clock.
+func newEngine(p policy.Policy, clock *vclock.Clock, o policy.Options) (*policy.Engine, error) {
+	p.Plans.Unknown = policy.UnknownDefault // a log has no credentials
+	o.Clock = clock.Now
+	o.Timers = func(d time.Duration, f func()) weir.Timer { return clock.AfterFunc(d, f) }
+	return policy.New(p, o)
 }
 
-// decide decides all requests in the order of their times.
-func (r *replay) decide() error {
-	if r.Decisions != nil {
-		r.out = bufio.NewWriterSize(r.Decisions, 1<<16)
-		if !r.requests.ordered {
-			r.decisions = newSorter(r.TempDir, r.Memory)
-			defer r.decisions.close()
-		}
-	}
-	var decided int64
-	err := r.requests.each(func(at int64, record string) error {
-		if decided++; decided%4096 == 0 {
-			if r.ctx.Err() != nil {
-				return r.ctx.Err()
-			}
-			r.progress(decided)
-		}
-		return r.decideOne(at, record)
-	})
-	if err != nil {
-		return err
-	}
-	r.progress(decided)
-	r.clock.Set(max(r.clock.Now(), r.last))
-	return r.finish()
-}
-
-// decideOne decides one request.
-func (r *replay) decideOne(at int64, record string) error {
-	line, req, res := r.layout.read(record)
-	r.clock.Set(at)
-	v := r.decideRequest(&req, &res)
-	r.report.add(at, &v)
+func (r *replay) decide(q *query) error {
+	v := r.run.decide(r.engine, q)
+	r.report.add(q, &v)
 	if r.out == nil {
 		return nil
 	}
-	r.scratch = appendDecision(r.scratch[:0], line, &v)
+	if r.decisions == nil && !r.run.requests.ordered {
+		r.decisions = newSorter(r.o.TempDir, r.o.Memory)
+	}
+	r.scratch = appendDecision(r.scratch[:0], q.line, &v)
 	if r.decisions != nil {
-		return r.decisions.add(line, r.scratch)
+		return r.decisions.add(q.line, r.scratch)
 	}
 	_, err := r.out.Write(r.scratch)
 	return err
 }
 
-// decideRequest decides one request, and has its charges settled when its response ends.
-func (r *replay) decideRequest(req *policy.Request, res *Response) policy.Verdict {
-	if !r.layout.costs {
-		v := r.engine.Decide(*req)
-		v.KeepEstimates()
-		if v.CountsBytes() {
-			v.SettleBytes(0) // a log without the length of a body
+// end writes the remaining decisions.
+func (r *replay) end(u *Reading) error {
+	r.report.read(u)
+	if r.out == nil {
+		return nil
+	}
+	if r.decisions != nil {
+		if err := r.decisions.each(func(_ int64, line string) error {
+			_, err := r.out.WriteString(line)
+			return err
+		}); err != nil {
+			return err
 		}
-		return v
 	}
-	m := r.engine.Match(*req)
-	m.LoggedBody([]byte(res.Body))
-	v := r.engine.DecideMatch(r.ctx, &m)
-	if v.CountsBytes() {
-		v.SettleBytes(0)
-	}
-	if meter := v.Meter(); meter != nil {
-		logged := res.Logged
-		d := max(v.Delay, 0) + max(logged.Duration, 0)
-		r.last = max(r.last, r.clock.Now()+int64(d))
-		r.clock.AfterFunc(d, func() { meter.EndLogged(logged) })
-	}
-	return v
+	return r.out.Flush()
 }
 
 // appendDecision writes a line of Options.Decisions.
@@ -252,20 +181,4 @@ func appendDecision(b []byte, line int64, v *policy.Verdict) []byte {
 	b = append(append(b, '\t'), word...)
 	b = append(append(b, '\t'), limit...)
 	return append(b, '\n')
-}
-
-// finish writes the remaining decisions.
-func (r *replay) finish() error {
-	if r.out == nil {
-		return nil
-	}
-	if r.decisions != nil {
-		if err := r.decisions.each(func(_ int64, line string) error {
-			_, err := r.out.WriteString(line)
-			return err
-		}); err != nil {
-			return err
-		}
-	}
-	return r.out.Flush()
 }

@@ -1,16 +1,14 @@
 package sim
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"hash/maphash"
-	"io"
+	"math"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/weirflow/weir/internal/topk"
 	"github.com/weirflow/weir/policy"
@@ -18,21 +16,71 @@ import (
 
 // A Report is the result of a replay.
 type Report struct {
-	Requests  int64 // readable requests
-	Unparsed  int64 // unreadable lines
+	Reading
 	NoRoute   int64 // requests without a route, which are allowed
 	Invalid   int64 // requests with an invalid cost or an ambiguous path, which are refused
 	Allowed   int64 // requests admitted at once
 	Limited   int64 // requests refused by a limit
 	Delayed   int64 // requests that waited in a queue
-	First     int64 // Unix time of the first request, in nanoseconds
-	Last      int64
 	Limits    []LimitCount
-	Samples   []BadLine            // the first unreadable lines
+	Routes    []RouteCount
+	Clients   ClientCounts
+	FirstHour Span                 // the first hour of UTC in which a request was limited
+	WorstHour Span                 // that with the most of them
 	Missing   []policy.MissingPart // parts of keys that no request had
 	Most      []LimitedKey
 	MostError int64 // by how much a count of Most may be too high
-	top       *topKeys
+
+	Timeline []Span          // the requests in slots of equal length; at most 600
+	Slot     time.Duration   // their length
+	Heat     Heat            // of a token bucket for each client; only with Options.Profiles
+	Doing    []LimitedClient // the clients that were limited most; only with Options.Profiles
+
+	timeline timeline
+	visitors *clientTable[visitor] // nil without Options.Profiles
+	top      *topKeys
+	clients  *clientTable[clientCount]
+	hours    hours
+	limitOf  map[string]int // the places of limits in Limits
+	bitWords int            // of clientCount.by
+}
+
+// RouteCount counts the requests of a route.
+type RouteCount struct {
+	Match                               string
+	Requests, Allowed, Limited, Delayed int64
+	ClientsLimited                      int64 // distinct clients with a request that was refused
+}
+
+// ClientCounts is what a report says of distinct clients.
+type ClientCounts struct {
+	Seen    int64
+	Limited int64 // with a request that was refused
+	Delayed int64 // with a request that waited
+	Sampled bool  // there were so many that all counts of clients are estimates from a sample
+
+	// Peaks are quantiles of the most requests that a client sent in a second, a minute and an hour of UTC.
+	Peaks [len(peakWindows)]Quantiles
+	// Used are quantiles of the largest part of a limit, in percent, that a client used which was never
+	// limited; Close is how many of them used at least 80 %.
+	Used  Quantiles
+	Close int64
+}
+
+// Quantiles of clients: half of them have at most the first value.
+type Quantiles struct {
+	Half, P90, P99, P999, Max int64
+}
+
+// quantilesOf sorts values, and returns their quantiles: the smallest value that at least this share has
+// at most.
+func quantilesOf(values []int64) (q Quantiles) {
+	if len(values) == 0 {
+		return q
+	}
+	slices.Sort(values)
+	at := func(permille int) int64 { return values[(len(values)*permille+999)/1000-1] }
+	return Quantiles{at(500), at(900), at(990), at(999), at(1000)}
 }
 
 // LimitCount counts the decisions of one limit. A request counts once for each limit that was
@@ -41,6 +89,7 @@ type LimitCount struct {
 	Limit                     string
 	Shadow                    bool
 	Allowed, Limited, Delayed int64
+	ClientsLimited            int64 // distinct clients that it refused; unknown of a shadow
 	// the shadow of the limit before it, for keys outside its roll_out
 	Rest bool
 
@@ -48,13 +97,6 @@ type LimitCount struct {
 	// and how many requests' costs the logs did not have
 	Settles                    bool
 	Estimated, Actual, Unknown int64
-}
-
-// BadLine is an unreadable line.
-type BadLine struct {
-	Line int64 // counted through all inputs
-	Why  string
-	Text string // its start
 }
 
 // LimitedKey is a key and how often a limit refused it.
@@ -67,45 +109,146 @@ type LimitedKey struct {
 const (
 	mostKeys    = 10
 	trackedKeys = 10_000
-	shownText   = 80
 )
 
-func newReport() *Report { return &Report{top: newTopKeys(trackedKeys)} }
-
-// unparsed counts an unreadable line, and keeps the first few as samples.
-func (r *Report) unparsed(line int64, text string, why error) {
-	r.Unparsed++
-	i, _ := slices.BinarySearchFunc(r.Samples, line, func(b BadLine, line int64) int { return cmp.Compare(b.Line, line) })
-	if i >= showUnparsed {
-		return
+func newReport(p *policy.Policy) *Report {
+	r := &Report{top: newTopKeys(trackedKeys), clients: newClientTable[clientCount](maxClients), limitOf: make(map[string]int)}
+	for i, l := range p.Limits {
+		r.limitOf[l.Name] = i
 	}
-	if len(text) > shownText {
-		text = text[:shownText] + "..."
+	for _, route := range p.Routes {
+		r.Routes = append(r.Routes, RouteCount{Match: route.Match})
 	}
-	r.Samples = slices.Insert(r.Samples, i, BadLine{line, why.Error(), strings.Clone(text)})
-	r.Samples = r.Samples[:min(len(r.Samples), showUnparsed)]
+	r.bitWords = (len(p.Limits) + len(p.Routes) + 63) / 64
+	return r
 }
 
 // add counts a request.
-func (r *Report) add(at int64, v *policy.Verdict) {
-	if r.Requests == 0 {
-		r.First = at
+func (r *Report) add(q *query, v *policy.Verdict) {
+	r.request(q.at)
+	r.countTimes(q.at, v.Outcome)
+	if r.visitors != nil {
+		if visitor := r.visitors.of(q.req.Client); visitor != nil {
+			visitor.add(q)
+			if v.Outcome == policy.Deny {
+				visitor.limited++
+			}
+		}
 	}
-	r.Requests++
-	r.Last = at
+	client := r.clients.of(q.req.Client)
+	if client != nil {
+		client.add(q.at)
+	}
+	var route *RouteCount
+	if v.Route >= 0 && v.Route < len(r.Routes) {
+		route = &r.Routes[v.Route]
+		route.Requests++
+	}
 	switch v.Outcome {
-	case policy.Allow:
-		r.Allowed++
-	case policy.Delay:
-		r.Delayed++
 	case policy.Deny:
 		r.Limited++
 		r.top.add(v.Limit, v.Key)
-	case policy.NoRoute:
-		r.NoRoute++
-		r.Allowed++
+		if route != nil {
+			route.Limited++
+		}
+		r.limitedClient(client, v)
+	case policy.Delay:
+		r.Delayed++
+		if route != nil {
+			route.Delayed++
+		}
+		if client != nil {
+			client.delayed++
+		}
 	case policy.Invalid:
 		r.Invalid++
+	case policy.NoRoute, policy.Allow:
+		r.Allowed++
+		if v.Outcome == policy.NoRoute {
+			r.NoRoute++
+		}
+		if route != nil {
+			route.Allowed++
+		}
+	}
+	if client != nil && v.Decision.Limit > 0 && v.Outcome != policy.Deny {
+		client.used = max(client.used, 1-float32(max(v.Decision.Remaining, 0))/float32(v.Decision.Limit))
+	}
+}
+
+// countTimes counts a request in its hour and its slot of time.
+func (r *Report) countTimes(at int64, o policy.Outcome) {
+	for _, span := range [2]*Span{r.hours.at(at), r.timeline.at(at)} {
+		span.Requests++
+		switch o {
+		case policy.Deny:
+			span.Limited++
+		case policy.Delay:
+			span.Delayed++
+		case policy.NoRoute, policy.Allow:
+			span.Allowed++
+		}
+	}
+}
+
+// limitedClient notes by which limit and on which route a client was refused.
+func (r *Report) limitedClient(c *clientCount, v *policy.Verdict) {
+	if c == nil {
+		return
+	}
+	c.limited++
+	if c.by == nil {
+		c.by = make([]uint64, r.bitWords)
+	}
+	if i, ok := r.limitOf[v.Limit]; ok {
+		c.by[i/64] |= 1 << (i % 64)
+	}
+	if v.Route >= 0 {
+		i := len(r.limitOf) + v.Route
+		c.by[i/64] |= 1 << (i % 64)
+	}
+}
+
+// countClients completes what the report says of clients.
+func (r *Report) countClients() {
+	c := &r.Clients
+	c.Sampled = r.clients.halvings > 0
+	var peaks [len(peakWindows)][]int64
+	var used []int64
+	bits := make([]int, 64*r.bitWords)
+	limited, delayed, near := 0, 0, 0
+	for _, client := range r.clients.all {
+		for i := range peaks {
+			peaks[i] = append(peaks[i], int64(client.peak[i]))
+		}
+		if client.delayed > 0 {
+			delayed++
+		}
+		if client.limited == 0 {
+			used = append(used, int64(math.Round(100*float64(client.used))))
+			if client.used >= 0.8 {
+				near++
+			}
+			continue
+		}
+		limited++
+		for i := range bits {
+			bits[i] += int(client.by[i/64] >> (i % 64) & 1)
+		}
+	}
+	t := r.clients
+	c.Seen, c.Limited, c.Delayed, c.Close = t.scaled(len(t.all)), t.scaled(limited), t.scaled(delayed), t.scaled(near)
+	for i := range peaks {
+		c.Peaks[i] = quantilesOf(peaks[i])
+	}
+	c.Used = quantilesOf(used)
+	for i := range r.Limits {
+		if l := &r.Limits[i]; !l.Rest && !l.Shadow {
+			l.ClientsLimited = t.scaled(bits[r.limitOf[l.Limit]])
+		}
+	}
+	for i := range r.Routes {
+		r.Routes[i].ClientsLimited = t.scaled(bits[len(r.limitOf)+i])
 	}
 }
 
@@ -120,116 +263,13 @@ func (r *Report) count(e *policy.Engine) {
 	}
 	r.Missing = e.Missing()
 	r.Most, r.MostError = r.top.most(mostKeys)
-}
-
-// MarshalJSON writes
-// {"requests":N,"unparsed":N,"limits":{"NAME":{"allowed":N,"limited":N,"delayed":N}}}, the limits
-// in the order of the policy. A shadow limit also has "shadow":true, a limit whose costs are known only
-// afterwards "cost":{"estimated":N,"actual":N,"unknown":N}, and a limit with a roll_out
-// its counts as a shadow: "rest":{"allowed":N,"limited":N,"delayed":N}.
-func (r *Report) MarshalJSON() ([]byte, error) {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, `{"requests":%d,"unparsed":%d,"limits":{`, r.Requests, r.Unparsed)
-	for i, l := range r.Limits {
-		if l.Rest { // it comes right after its limit
-			b.Truncate(b.Len() - 1)
-			fmt.Fprintf(&b, `,"rest":{"allowed":%d,"limited":%d,"delayed":%d}}`, l.Allowed, l.Limited, l.Delayed)
-			continue
-		}
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		name, err := json.Marshal(l.Limit)
-		if err != nil {
-			return nil, err
-		}
-		fmt.Fprintf(&b, `%s:{"allowed":%d,"limited":%d,"delayed":%d`, name, l.Allowed, l.Limited, l.Delayed)
-		if l.Shadow {
-			b.WriteString(`,"shadow":true`)
-		}
-		if l.Settles {
-			fmt.Fprintf(&b, `,"cost":{"estimated":%d,"actual":%d,"unknown":%d}`, l.Estimated, l.Actual, l.Unknown)
-		}
-		b.WriteByte('}')
+	r.hours.end()
+	r.FirstHour, r.WorstHour = r.hours.first, r.hours.worst
+	r.Timeline, r.Slot = r.timeline.spans(), time.Duration(r.timeline.width)
+	r.countClients()
+	if r.visitors != nil {
+		r.describe()
 	}
-	b.WriteString("}}")
-	return b.Bytes(), nil
-}
-
-// WriteText writes the report for people.
-func (r *Report) WriteText(w io.Writer) error {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "requests  %d", r.Requests)
-	if r.Requests > 0 {
-		first, last := time.Unix(0, r.First).UTC(), time.Unix(0, r.Last).UTC()
-		fmt.Fprintf(&b, "   %s to %s (%v)", first.Format(time.RFC3339), last.Format(time.RFC3339), last.Sub(first))
-	}
-	b.WriteString("\n")
-	share := func(name string, n int64) {
-		fmt.Fprintf(&b, "%-9s %d", name, n)
-		if r.Requests > 0 {
-			fmt.Fprintf(&b, "   %.2f %%", 100*float64(n)/float64(r.Requests))
-		}
-		b.WriteString("\n")
-	}
-	share("allowed", r.Allowed)
-	share("limited", r.Limited)
-	share("delayed", r.Delayed)
-	if r.NoRoute > 0 {
-		fmt.Fprintf(&b, "no route  %d   (of those allowed)\n", r.NoRoute)
-	}
-	if r.Invalid > 0 {
-		fmt.Fprintf(&b, "invalid   %d   (refused: the header field with the cost holds none, or the path is ambiguous)\n", r.Invalid)
-	}
-	r.tables(&b)
-	_, err := w.Write(b.Bytes())
-	return err
-}
-
-func (r *Report) tables(b *bytes.Buffer) {
-	t := tabwriter.NewWriter(b, 0, 0, 3, ' ', tabwriter.AlignRight)
-	if len(r.Limits) > 0 {
-		fmt.Fprintf(t, "\nlimit\tallowed\tlimited\tdelayed\t\n")
-	}
-	for _, l := range r.Limits {
-		shadow := ""
-		switch {
-		case l.Rest:
-			shadow = " shadow, beyond its roll_out"
-		case l.Shadow:
-			shadow = " shadow"
-		}
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%s\n", l.Limit, l.Allowed, l.Limited, l.Delayed, shadow)
-	}
-	t.Flush()
-	r.costs(b)
-	if len(r.Most) > 0 {
-		b.WriteString("\nmost limited\n")
-	}
-	t = tabwriter.NewWriter(b, 0, 0, 3, ' ', 0)
-	for _, m := range r.Most {
-		fmt.Fprintf(t, "  %d\t%s\t%s\n", m.Count, m.Limit, m.Key)
-	}
-	t.Flush()
-	if r.MostError > 0 {
-		fmt.Fprintf(b, "  (so many keys were limited that a count may be up to %d too high)\n", r.MostError)
-	}
-}
-
-// costs writes what was charged by limits whose costs are known only afterwards.
-func (r *Report) costs(b *bytes.Buffer) {
-	t := tabwriter.NewWriter(b, 0, 0, 3, ' ', tabwriter.AlignRight)
-	begun := false
-	for _, l := range r.Limits {
-		if l.Settles && !begun {
-			begun = true
-			fmt.Fprintf(t, "\nlimit\testimated cost\tactual cost\tunknown\t\n")
-		}
-		if l.Settles {
-			fmt.Fprintf(t, "%s\t%d\t%d\t%d\t\n", l.Limit, l.Estimated, l.Actual, l.Unknown)
-		}
-	}
-	t.Flush()
 }
 
 // topKeys counts how often keys were refused, in bounded memory.
@@ -244,7 +284,8 @@ func newTopKeys(capacity int) *topKeys {
 
 func (t *topKeys) add(limit, key string) {
 	k := [2]string{limit, key}
-	t.sketch.Add(k, maphash.Comparable(t.seed, k), 1)
+	// of two texts, maphash.Comparable takes more than twice as long
+	t.sketch.Add(k, maphash.String(t.seed, key)+3*maphash.String(t.seed, limit), 1)
 }
 
 // most returns the n most frequent keys, and by how much a count may be too high.
@@ -277,11 +318,21 @@ func keyParts(key string) string {
 	return strings.Join(parts, ",")
 }
 
+// printable reports whether a text can be shown as it is: no control characters, and none that
+// change the order of what is shown (those of bidirectional text are not printable either).
 func printable(s string) bool {
 	for _, r := range s {
-		if r < ' ' || r == 0x7f || r == '\uFFFD' {
+		if r == '\uFFFD' || !unicode.IsPrint(r) {
 			return false
 		}
 	}
 	return true
+}
+
+// shownName returns a name of the policy as it can be shown.
+func shownName(s string) string {
+	if !printable(s) {
+		return fmt.Sprintf("%q", s)
+	}
+	return s
 }

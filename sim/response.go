@@ -41,8 +41,8 @@ func (r *Response) common(status, size string) {
 // Field names of responses and costs, as Envoy AI Gateway's documentation, LiteLLM, OpenTelemetry,
 // nginx, Caddy, Traefik and our own access log write them. The first one present counts.
 var (
-	statusNames     = []string{"status", "response_code", "status_code", "DownstreamStatus"}
-	bytesNames      = []string{"bytes", "bytes_sent", "body_bytes_sent", "size", "DownstreamContentSize"}
+	statusNames     = []string{"status", "response_code", "status_code", "DownstreamStatus", "EdgeResponseStatus"}
+	bytesNames      = []string{"bytes", "bytes_sent", "body_bytes_sent", "size", "DownstreamContentSize", "EdgeResponseBytes"}
 	modelNames      = []string{"gen_ai.request.model", "genai_model_name", "model_group", "model"}
 	promptNames     = []string{"genai_tokens_input", "gen_ai.usage.input_tokens", "llm_input_token", "prompt_tokens", "input_tokens", "usage.prompt_tokens", "usage.input_tokens"}
 	cachedNames     = []string{"genai_tokens_cached_input", "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cached_input_tokens", "llm_cached_input_token", "usage.prompt_tokens_details.cached_tokens", "metadata.usage_object.prompt_tokens_details.cached_tokens"}
@@ -58,8 +58,8 @@ const (
 )
 
 // response sets what a JSON line says of the response.
-func (p *parser) response(e *Entry, f map[string]any) {
-	r := &e.Response
+func (p *parser) response(it *item, f map[string]any) {
+	r := it.response
 	set := func(to *int64, names ...string) {
 		if n, ok := wholeNumber(firstValue(f, names)); ok && n >= 0 {
 			*to = n
@@ -78,7 +78,7 @@ func (p *parser) response(e *Entry, f map[string]any) {
 	} else if firstValue(f, statusNames) == "failure" { // LiteLLM
 		r.Status = 500
 	}
-	r.Duration, r.Upstream = durations(e.Time, f)
+	r.Duration, r.Upstream = durations(it.at, f)
 	r.Body = requestFields(f)
 }
 
@@ -165,32 +165,32 @@ func requestFields(f map[string]any) string {
 
 // liteLLM sets the request of a line of LiteLLM, which has no method and no path, but the kind of the
 // call.
-func (e *Entry) liteLLM(f map[string]any) {
+func (it *item) liteLLM(f map[string]any) {
 	call, _ := f["call_type"].(string)
 	if call == "" || f["startTime"] == nil {
 		return
 	}
-	e.Method = "POST"
+	it.method = "POST"
 	switch call {
 	case "completion", "acompletion":
-		e.Target = "/v1/chat/completions"
+		it.target = "/v1/chat/completions"
 	case "text_completion", "atext_completion":
-		e.Target = "/v1/completions"
+		it.target = "/v1/completions"
 	case "embedding", "aembedding":
-		e.Target = "/v1/embeddings"
+		it.target = "/v1/embeddings"
 	case "responses", "aresponses":
-		e.Target = "/v1/responses"
+		it.target = "/v1/responses"
 	case "anthropic_messages":
-		e.Target = "/v1/messages"
+		it.target = "/v1/messages"
 	case "image_generation", "aimage_generation":
-		e.Target = "/v1/images/generations"
+		it.target = "/v1/images/generations"
 	default:
-		e.Target = "/" + call
+		it.target = "/" + call
 	}
 	if key, ok := firstValue(f, []string{"metadata.user_api_key_hash", "api_key", "user_api_key_hash"}).(string); ok {
-		e.Header.Set("Authorization", "Bearer "+key)
+		it.header.Set("Authorization", "Bearer "+key)
 		if firstValue(f, clientNames) == nil {
-			e.Client = key // such as a call without a client's address: its key stands for the client
+			it.client = key // such as a call without a client's address: its key stands for the client
 		}
 	}
 }

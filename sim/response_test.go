@@ -110,7 +110,7 @@ func TestCosts(t *testing.T) {
 		t.Errorf("%+v", l)
 	}
 	text, _ := json.Marshal(r)
-	if want := `{"requests":5,"unparsed":0,"limits":{"per-client":{"allowed":2,"limited":3,"delayed":0,"cost":{"estimated":120,"actual":90,"unknown":0}}}}`; string(text) != want {
+	if want := `{"requests":5,"unparsed":0,"limits":{"per-client":{"allowed":2,"limited":3,"delayed":0,"cost":{"estimated":120,"actual":90,"unknown":0}}},`; !strings.HasPrefix(string(text), want) {
 		t.Errorf("%s", text)
 	}
 	var out strings.Builder

@@ -36,7 +36,7 @@ func TestRollOutInReports(t *testing.T) {
 			Rest group
 		}
 	}
-	if err := json.Unmarshal(text, &got); err != nil || bytes.Count(text, []byte("per-client")) != 1 {
+	if err := json.Unmarshal(text, &got); err != nil || bytes.Count(text, []byte(`"per-client":{`)) != 1 {
 		t.Fatalf("%v: %s", err, text)
 	}
 	if l := got.Limits["per-client"]; l.Rest.Limited != 200-refused || l.Rest.Allowed != 200-refused {

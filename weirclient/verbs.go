@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/charges"
@@ -30,15 +31,22 @@ type wireAsk struct {
 	Plan  string   `json:"plan,omitempty"`
 }
 
-func wire(asks []Ask) []wireAsk {
+// wire returns asks as JSON has them. A key that is no text has no form there: package json would replace its
+// bytes, and different keys would share a count.
+func wire(op string, asks []Ask) ([]wireAsk, error) {
 	all := make([]wireAsk, len(asks))
 	for i, a := range asks {
+		for k, part := range a.Key {
+			if !utf8.ValidString(part) {
+				return nil, fmt.Errorf("weirclient: %s: limits[%d].key[%d] is not UTF-8: write these bytes as text, such as with base64.RawURLEncoding", op, i, k)
+			}
+		}
 		all[i] = wireAsk{Limit: a.Limit, Key: a.Key, Plan: a.Plan}
 		if a.Cost != 0 {
 			all[i].Cost = &asks[i].Cost
 		}
 	}
-	return all
+	return all, nil
 }
 
 // An Answer is what the server decided about the Asks of a call.
@@ -130,8 +138,12 @@ func (c *Client) Peek(ctx context.Context, asks ...Ask) (*Answer, error) {
 }
 
 func (c *Client) decide(ctx context.Context, op string, asks []Ask) (*Answer, error) {
+	limits, err := wire(op, asks)
+	if err != nil {
+		return nil, err
+	}
 	var w wireAnswer
-	if err := c.call(ctx, op, http.MethodPost, "/v1/"+op, map[string]any{"limits": wire(asks)}, &w, http.StatusOK, http.StatusTooManyRequests); err != nil {
+	if err := c.call(ctx, op, http.MethodPost, "/v1/"+op, map[string]any{"limits": limits}, &w, http.StatusOK, http.StatusTooManyRequests); err != nil {
 		return nil, err
 	}
 	return w.answer(), nil
@@ -158,7 +170,11 @@ type ReserveOptions struct {
 // Reserve charges limits as Take does, for Settle or Cancel to end. If it is refused, Allowed is false,
 // and Settle and Cancel do nothing.
 func (c *Client) Reserve(ctx context.Context, o ReserveOptions, asks ...Ask) (*Reservation, error) {
-	in := map[string]any{"limits": wire(asks)}
+	limits, err := wire("reserve", asks)
+	if err != nil {
+		return nil, err
+	}
+	in := map[string]any{"limits": limits}
 	if o.MaxDelay > 0 {
 		in["max_delay_ms"] = o.MaxDelay.Milliseconds()
 	}
@@ -220,10 +236,15 @@ func (c *Client) Batch(ctx context.Context, calls ...Call) ([]Result, error) {
 	}
 	list := make([]one, len(calls))
 	for i, k := range calls {
-		list[i] = one{"take", map[string]any{"limits": wire(k.Asks)}}
+		list[i].Op = "take"
 		if k.Peek {
 			list[i].Op = "peek"
 		}
+		limits, err := wire(list[i].Op, k.Asks)
+		if err != nil {
+			return nil, err
+		}
+		list[i].Call = map[string]any{"limits": limits}
 	}
 	var out struct {
 		Results []struct {

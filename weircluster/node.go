@@ -32,6 +32,8 @@ type Node struct {
 	running atomic.Pointer[running]
 	alone   atomic.Pointer[errAlone] // nil while a majority is connected
 	failed  atomic.Pointer[string]   // why the server does not start, or its latest error
+
+	warnings warnings
 }
 
 // running is a server that has started, and this process's connection to it.
@@ -144,9 +146,15 @@ func (n *Node) run(so *server.Options) {
 	}
 }
 
-// watch notes whether the node is connected to a majority, until the node ends.
+// watch notes whether the node is connected to a majority, and tells the others its list of nodes, until the node
+// ends.
 func (n *Node) watch(r *running) {
+	var announced time.Time
 	for {
+		if now := time.Now(); len(n.o.Nodes) > 1 && now.Sub(announced) >= announceEvery {
+			announced = now
+			n.announce(r.conn)
+		}
 		var alone *errAlone
 		if missing := n.missing(r.server); len(missing) > 0 {
 			alone = &errAlone{missing: missing}
@@ -202,6 +210,12 @@ func (n *Node) start(so *server.Options) (*running, error) {
 	if err != nil {
 		conn.Close()
 		return end(err)
+	}
+	if len(n.o.Nodes) > 1 {
+		if _, err := conn.Subscribe(lists, func(m *nats.Msg) { n.compare(m.Data) }); err != nil {
+			conn.Close()
+			return end(fmt.Errorf("weircluster: %w", err))
+		}
 	}
 	return &running{s, conn, kv}, nil
 }
@@ -310,6 +324,7 @@ func (j *journal) Tracef(string, ...any)  {}
 func (j *journal) Errorf(format string, v ...any) {
 	text := fmt.Sprintf(format, v...)
 	j.node.failed.Store(&text)
+	j.node.refused(text)
 }
 
 func (j *journal) Fatalf(format string, v ...any) {

@@ -117,11 +117,15 @@ func (o Options) checkSecret(addresses []string) error {
 
 func checkAddress(address string) error {
 	host, port, err := net.SplitHostPort(address)
-	if n, err2 := strconv.ParseUint(port, 10, 16); err != nil || err2 != nil || n == 0 || host == "" || strings.ContainsAny(host, " /?#@,") {
+	if n, err2 := strconv.ParseUint(port, 10, 16); err != nil || err2 != nil || n == 0 || host == "" || strings.ContainsFunc(host, notOfHosts) {
 		return fmt.Errorf("weircluster: %q is no address of a node: write it like 10.0.0.1:6222", address)
 	}
 	return nil
 }
+
+// notOfHosts reports whether a character is in no name or address of a host. These texts come from other nodes too,
+// and go into logs.
+func notOfHosts(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("/?#@,", r) }
 
 func isLoopback(address string) bool {
 	host, _, _ := net.SplitHostPort(address)

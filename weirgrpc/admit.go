@@ -28,6 +28,8 @@ type Response struct {
 	late     bool // the wait would have ended after the deadline
 	paused   bool // the client waits, because the server has asked it to
 	client   bool // decided by a client, about a call of its own
+
+	unsent string // why a client has not sent a call, besides limits and pauses
 }
 
 // admission evaluates limits. An interceptor has one.

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/adaptive"
 	"github.com/weirflow/weir/internal/pacing"
 	"github.com/weirflow/weir/internal/pause"
 )
@@ -27,8 +28,8 @@ type ClientOption func(*client)
 //   - UNAVAILABLE. The server may have carried the call out all the same: name only methods that may
 //     be repeated.
 //
-// A negative pushback means not to retry. Retries are at most a tenth of all calls, and ten more; and
-// none waits beyond the call's deadline. default: no retries
+// A negative pushback means not to retry. Retries are at most a tenth of all calls to a target, and ten
+// more; and none waits beyond the call's deadline. default: no retries
 func Retry(most int, methods ...string) ClientOption {
 	methods = checkedMethods("Retry", methods)
 	if len(methods) == 0 {
@@ -64,12 +65,18 @@ type client struct {
 	table
 	gate    *pacing.Gate
 	lines   *pacing.Lines
-	budget  *pacing.Budget
+	budgets *pacing.Table[pacing.Budget] // by target
+	callees *pacing.Table[callee]        // by key; nil if no option needs it
 	longest time.Duration
 	pauseBy func(string) string
 
 	retries    int
 	repeatable []string
+	throttle   float64
+	adapt      *adaptive.Options
+	hedging    *pacing.Hedging
+	hedged     []string // methods
+	counts     *Counts
 }
 
 // What bounds the retries of a client, in percent of its calls and in calls.
@@ -85,7 +92,7 @@ const (
 )
 
 func newClient(limits Limits, options []ClientOption) *client {
-	c := &client{pauseBy: func(method string) string { return method }}
+	c := &client{pauseBy: func(method string) string { return method }, counts: &Counts{}}
 	if len(limits) > 0 {
 		c.limits = limits.checked()
 	}
@@ -95,7 +102,10 @@ func newClient(limits Limits, options []ClientOption) *client {
 	c.admission = admission{wait: -1, waiting: make(chan struct{}, mostWaiting), shadows: make(chan struct{}, mostShadows)}
 	c.gate = pacing.NewGate(pacing.GateOptions{MaxPause: c.longest})
 	c.lines = pacing.NewLines(mostWaiting)
-	c.budget = pacing.NewBudget(retryPercent, retryBurst)
+	c.budgets = pacing.NewTable(0, func() *pacing.Budget { return pacing.NewBudget(retryPercent, retryBurst, 0) })
+	if c.throttle > 0 || c.adapt != nil || c.hedging != nil {
+		c.callees = pacing.NewTable(0, c.newCallee)
+	}
 	return c
 }
 
@@ -113,22 +123,33 @@ func newClient(limits Limits, options []ClientOption) *client {
 func UnaryClient(limits Limits, options ...ClientOption) grpc.UnaryClientInterceptor {
 	c := newClient(limits, options)
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		u := &unary{client: c, method: method, key: c.key(cc, method), of: c.of(method), message: req, arrived: time.Now()}
-		c.budget.Request()
+		key := c.key(cc, method)
+		u := &unary{client: c, callee: c.callee(key), method: method, key: key, of: c.of(method), cc: cc, invoker: invoker, arrived: time.Now()}
+		if err := u.throttled(method); err != nil {
+			return err
+		}
+		budget := c.budgets.Of(target(cc))
+		in := &invocation{req, reply, opts}
 		var last error
 		for n := 0; ; n++ {
-			a, err := u.attempt(ctx, func(trailer *metadata.MD) error {
-				return invoker(ctx, method, req, reply, cc, append(opts[:len(opts):len(opts)], grpc.Trailer(trailer))...)
-			})
-			if !a.sent && last != nil {
+			got := u.attempt(ctx, n, in)
+			if !got.sent && last != nil {
 				return last // there is no time for another attempt
 			}
-			if last = err; err == nil || n >= c.retries || !c.mayRetry(method, err, a) || !c.budget.Retry() {
-				return err
+			if n == 0 && got.sent {
+				budget.Request()
 			}
-			if !a.refused && !backoff(ctx, n) {
-				return err
+			if last = got.err; last == nil || n >= c.retries || !c.mayRetry(method, last, got.advice) || u.throttled(method) != nil {
+				return last
 			}
+			if !budget.Retry() {
+				c.counts.NoBudget.Add(1)
+				return last
+			}
+			if !got.refused && !backoff(ctx, n) {
+				return last
+			}
+			c.counts.Retried.Add(1)
 		}
 	}
 }
@@ -136,9 +157,11 @@ func UnaryClient(limits Limits, options ...ClientOption) grpc.UnaryClientInterce
 // unary is a call.
 type unary struct {
 	*client
+	*callee
 	method, key string
 	of          *applying
-	message     any
+	cc          *grpc.ClientConn
+	invoker     grpc.UnaryInvoker
 	arrived     time.Time // a retry goes before calls that came after it
 }
 
@@ -150,21 +173,103 @@ type advice struct {
 	never   bool // it says not to
 }
 
-// attempt sends the call once, when the limits and the server's pauses let it.
-func (u *unary) attempt(ctx context.Context, send func(*metadata.MD) error) (a advice, err error) {
-	pass, stay, err := u.enter(ctx, u.key, u.arrived, &Call{Context: ctx, Method: u.method, Message: u.message, client: true}, u.of.all)
-	if err != nil {
-		return a, err
+// A flight is what an attempt holds.
+type flight struct {
+	pass *pacing.Pass
+	stay *stay
+	hold adaptive.Hold // of Adapt
+	sent time.Time
+}
+
+// attempt sends the call once, when the limits and the server's pauses let it; or twice, see Hedge.
+func (u *unary) attempt(ctx context.Context, n int, in *invocation) result {
+	f, err := u.enterAll(ctx, in)
+	switch {
+	case err != nil:
+		return result{err: err}
+	case u.hedgeable(n, in):
+		return u.sendTwice(ctx, f, in)
 	}
+	return u.send(ctx, f, in)
+}
+
+// enterAll waits until the call may be sent.
+func (u *unary) enterAll(ctx context.Context, in *invocation) (*flight, error) {
+	for {
+		pass, stay, err := u.enter(ctx, u.key, u.arrived, u.call(ctx, in), u.of.all)
+		if err != nil {
+			return nil, err
+		}
+		f, err := u.board(ctx, pass, stay, true)
+		if err != nil {
+			return nil, err
+		}
+		if u.callee.adapt == nil || u.gate.Left(u.key) == 0 {
+			return f, nil
+		}
+		f.cancel(ctx) // a pause has begun while it waited for its place
+	}
+}
+
+// tryEnter is enterAll without a wait.
+func (u *unary) tryEnter(ctx context.Context, in *invocation) (*flight, error) {
+	pass, _ := u.gate.Enter(u.key)
+	if pass == nil {
+		return nil, weir.ErrLimited
+	}
+	stay, err := u.admitWith(pass, u.call(ctx, in), u.of.all)
+	if err != nil {
+		return nil, err
+	}
+	return u.board(ctx, pass, stay, false)
+}
+
+func (u *unary) call(ctx context.Context, in *invocation) *Call {
+	return &Call{Context: ctx, Method: u.method, Message: in.req, client: true}
+}
+
+// board takes a place of Adapt. Without one, it gives back the rest.
+func (u *unary) board(ctx context.Context, pass *pacing.Pass, stay *stay, wait bool) (*flight, error) {
+	f := &flight{pass: pass, stay: stay}
+	boarded := false
+	defer func() {
+		if !boarded {
+			f.cancel(ctx)
+		}
+	}()
+	var err error
+	f.hold, err = u.place(ctx, u.method, wait)
+	if boarded = err == nil; !boarded {
+		return nil, err
+	}
+	return f, nil
+}
+
+// cancel gives everything back: the attempt was not made.
+func (f *flight) cancel(ctx context.Context) {
+	f.pass.Cancel()
+	f.stay.cancel(ctx)
+	f.hold.Done(weir.Ignore)
+}
+
+// send sends an attempt and ends it.
+func (u *unary) send(ctx context.Context, f *flight, in *invocation) (got result) {
 	outcome := weir.Dropped // an interceptor that panics
 	defer func() {
-		pass.Done(pacing.Report{Refused: a.refused, Pause: a.pause})
-		stay.done(ended(ctx, outcome))
+		f.pass.Done(pacing.Report{Refused: got.refused, Pause: got.pause})
+		f.stay.done(outcome)
+		f.hold.Done(outcome)
 	}()
+	f.sent = time.Now()
+	u.client.counts.Sent.Add(1)
 	var trailer metadata.MD
-	err = send(&trailer)
-	a, outcome = adviceOf(err, trailer), outcomeOf(err)
-	return a, err
+	got.err = u.invoker(ctx, u.method, in.req, in.reply, u.cc, append(in.opts[:len(in.opts):len(in.opts)], grpc.Trailer(&trailer))...)
+	got.advice = adviceOf(got.err, trailer)
+	outcome = f.outcomeOf(ctx, got.err, u.arrived)
+	if got.sent {
+		u.result(outcome)
+	}
+	return got
 }
 
 // enter waits until a call may be sent. The pass and the stay must be ended.
@@ -226,11 +331,14 @@ func (c *client) await(ctx context.Context, key string, arrived time.Time, metho
 
 // key returns the key of the calls that wait together.
 func (c *client) key(cc *grpc.ClientConn, method string) string {
-	target := ""
-	if cc != nil {
-		target = cc.Target()
+	return target(cc) + " " + c.pauseBy(method)
+}
+
+func target(cc *grpc.ClientConn) string {
+	if cc == nil {
+		return ""
 	}
-	return target + " " + c.pauseBy(method)
+	return cc.Target()
 }
 
 // mayRetry reports whether a call that failed may be sent again.

@@ -25,12 +25,17 @@ func StreamClient(limits Limits, options ...ClientOption) grpc.StreamClientInter
 	c := newClient(limits, options)
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		key, of := c.key(cc, method), c.of(method)
-		pass, stay, err := c.enter(ctx, key, time.Now(), &Call{Context: ctx, Method: method, client: true}, of.opening)
+		to, arrived := c.callee(key), time.Now()
+		if err := to.throttled(method); err != nil {
+			return nil, err
+		}
+		pass, stay, err := c.enter(ctx, key, arrived, &Call{Context: ctx, Method: method, client: true}, of.opening)
 		if err != nil {
 			return nil, err
 		}
 		ctx, cancel := context.WithCancel(ctx)
-		s := &pacedStream{client: c, key: key, method: method, of: of, ctx: ctx, cancel: cancel, pass: pass, stay: stay, one: !desc.ServerStreams}
+		s := &pacedStream{client: c, key: key, method: method, of: of, ctx: ctx, cancel: cancel, pass: pass, stay: stay, one: !desc.ServerStreams, to: to, arrived: arrived, sent: time.Now()}
+		c.counts.Sent.Add(1)
 		opened := false
 		defer func() {
 			if !opened {
@@ -59,7 +64,14 @@ type pacedStream struct {
 	pass *pacing.Pass
 	stay *stay
 	over sync.Once
+
+	to            *callee
+	arrived, sent time.Time
+	told          sync.Once // the throttle
 }
+
+// tell tells the throttle how the stream has gone, once.
+func (s *pacedStream) tell(o weir.Outcome) { s.told.Do(func() { s.to.result(o) }) }
 
 // SendMsg waits for the limits of messages, and sends.
 func (s *pacedStream) SendMsg(m any) error {
@@ -98,6 +110,7 @@ func (s *pacedStream) RecvMsg(m any) error {
 		s.end(nil, nil)
 	default:
 		s.pass.Done(pacing.Report{}) // the server has accepted the stream
+		s.tell(weir.OK)
 	}
 	return err
 }
@@ -112,6 +125,9 @@ func (s *pacedStream) end(err error, trailer metadata.MD) {
 		s.pass.Done(pacing.Report{Refused: a.refused, Pause: a.pause})
 		if a.refused {
 			s.client.gate.Pause(s.key, a.pause) // the pass may have ended with the first message
+		}
+		if a.sent {
+			s.tell((&flight{sent: s.sent}).outcomeOf(s.ctx, err, s.arrived))
 		}
 		s.stay.done(ended(s.ctx, outcomeOf(err)))
 		s.cancel()

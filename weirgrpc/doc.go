@@ -19,5 +19,8 @@
 //		grpc.WithUnaryInterceptor(weirgrpc.UnaryClient(limits, weirgrpc.Retry(2, "/shop.Cart/*"))),
 //		grpc.WithStreamInterceptor(weirgrpc.StreamClient(limits)))
 //
+// Throttle, Adapt and Hedge are options of clients for servers with too much load, or of which a few
+// responses are late.
+//
 // connect-go serves HTTP: use package weirhttp for it.
 package weirgrpc

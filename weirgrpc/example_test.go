@@ -12,6 +12,7 @@ import (
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/ratelimit"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/adaptive"
 	"github.com/weirflow/weir/keyed"
 	"github.com/weirflow/weir/weirgrpc"
 )
@@ -51,6 +52,25 @@ func ExampleUnaryClient() {
 	client, err := grpc.NewClient(target, credentials,
 		grpc.WithUnaryInterceptor(weirgrpc.UnaryClient(limits, weirgrpc.Retry(2, "/shop.Cart/Get"))),
 		grpc.WithStreamInterceptor(weirgrpc.StreamClient(limits)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	//
+	fmt.Println(client.Target())
+	// Output:
+	// 127.0.0.1:1
+}
+
+func ExampleHedge() {
+	target := "127.0.0.1:1"
+	credentials := grpc.WithTransportCredentials(insecure.NewCredentials())
+	overload := []weirgrpc.ClientOption{
+		weirgrpc.Throttle(2),
+		weirgrpc.Adapt(adaptive.Options{}),
+		weirgrpc.Hedge(weirgrpc.Hedging{}, "/shop.Cart/Get"),
+	}
+	client, err := grpc.NewClient(target, credentials, grpc.WithUnaryInterceptor(weirgrpc.UnaryClient(nil, overload...)))
 	if err != nil {
 		log.Fatal(err)
 	}

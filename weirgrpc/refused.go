@@ -55,6 +55,8 @@ func (m *Response) text() string {
 		limit = "the limit " + strconv.Quote(m.Decision.By)
 	}
 	switch {
+	case m.unsent != "":
+		return notSent + m.unsent
 	case m.paused && m.late:
 		return notSent + "the server has asked to wait for longer than the deadline"
 	case m.paused:

@@ -143,25 +143,37 @@ func SetXRateLimit(h http.Header, asked []policy.Evaluated) {
 			least = a
 		}
 	}
-	if before := h["X-Ratelimit-Remaining"]; len(before) > 0 {
-		if n, err := strconv.ParseInt(before[0], 10, 64); err == nil && n < least.Decision.Remaining {
-			return
-		}
+	if saysLess(h, &least.Decision) {
+		return
 	}
 	buf := appendInteger(make([]byte, 0, 64), least.Limit)
 	first := len(buf)
 	buf = appendInteger(buf, least.Decision.Remaining)
 	second := len(buf)
-	reset, known := window(&least.Decision)
-	if known {
+	if reset, known := window(&least.Decision); known {
 		buf = appendInteger(buf, seconds(reset))
 	}
 	v := freeFieldValues.Get().(*fieldValues)
 	text := v.newText(buf)
 	all := v.newList(text[:first], text[first:second], text[second:])
 	freeFieldValues.Put(v)
+	setXRateLimit(h, all)
+}
+
+// saysLess reports whether a limit in front of this one has less left.
+func saysLess(h http.Header, d *weir.Decision) bool {
+	before := h["X-Ratelimit-Remaining"]
+	if len(before) == 0 {
+		return false
+	}
+	n, err := strconv.ParseInt(before[0], 10, 64)
+	return err == nil && n < d.Remaining
+}
+
+// setXRateLimit sets the values of the three fields; the last is empty if it is not known.
+func setXRateLimit(h http.Header, all []string) {
 	h["X-Ratelimit-Limit"], h["X-Ratelimit-Remaining"] = all[:1:1], all[1:2:2]
-	if known {
+	if all[2] != "" {
 		h["X-Ratelimit-Reset"] = all[2:]
 	} else {
 		delete(h, "X-Ratelimit-Reset")

@@ -70,7 +70,8 @@ func newLimit(l Limiter, key KeyFunc, s settings) *limiting {
 		m.rateLimit = s.headers == nil || slices.Contains(s.headers, policy.HeaderRateLimit)
 		m.xRateLimit = slices.Contains(s.headers, policy.HeaderXRateLimit)
 	}
-	m.plain = !m.rateLimit && !m.xRateLimit && s.observe == nil && !s.context && !m.background
+	m.tells = m.rateLimit || m.xRateLimit
+	m.plain = s.observe == nil && !s.context && !m.background
 	m.response = refusal.Default(s.status, m.name)
 	return m
 }
@@ -87,8 +88,9 @@ type limiting struct {
 	settler    settling  // nil without Settled
 	enters     bool
 	background bool // a shadow limit that may be slow
-	plain      bool // nothing is to be done for an admitted request
+	plain      bool // an admitted request gets no more than header fields
 	queue      *policy.Queue
+	tells      bool // responses have header fields: one of the next two
 	rateLimit  bool // responses have RateLimit and RateLimit-Policy
 	xRateLimit bool // responses have X-RateLimit-*
 	response   refusal.Response
@@ -105,6 +107,7 @@ type constants struct {
 	window time.Duration
 	begin  string // of an item of RateLimit, before what is left
 	policy string // the value of RateLimit-Policy
+	xLimit string // the value of X-RateLimit-Limit
 }
 
 // limitedHandler is a handler behind a limit.
@@ -165,6 +168,9 @@ func (h *limitedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	d, err := h.limiter.Take(r.Context(), key, cost)
 	if h.plain && d.Allowed && err == nil {
+		if h.tells && d.Limit > 0 {
+			h.tell(w.Header(), cmp.Or(d.By, h.name), &d)
+		}
 		h.next.ServeHTTP(w, r)
 		return
 	}
@@ -265,8 +271,8 @@ func (h *limiting) mayPass(w http.ResponseWriter, r *http.Request, m Response) b
 		http.Error(w, "the wait was ended", http.StatusServiceUnavailable)
 		return false
 	}
-	if m.Decision.Limit > 0 {
-		h.tell(w.Header(), &m)
+	if h.tells && m.Decision.Limit > 0 {
+		h.tell(w.Header(), m.Limit, &m.Decision)
 	}
 	if !m.Decision.Allowed {
 		h.refuse(w, r, m)
@@ -276,35 +282,30 @@ func (h *limiting) mayPass(w http.ResponseWriter, r *http.Request, m Response) b
 }
 
 // tell sets the header fields about the limit.
-func (h *limiting) tell(fields http.Header, m *Response) {
-	if !h.rateLimit && !h.xRateLimit {
-		return
-	}
-	of := h.constants(m)
+func (h *limiting) tell(fields http.Header, name string, d *weir.Decision) {
+	of := h.constants(name, d.Limit)
+	v := freeFieldValues.Get().(*fieldValues)
 	if h.rateLimit {
-		var buf [64]byte
-		text := appendLeft(append(buf[:0], of.begin...), &m.Decision)
-		v := freeFieldValues.Get().(*fieldValues)
-		both := v.newPair(v.newText(text), of.policy)
-		freeFieldValues.Put(v)
-		addRateLimit(fields, both)
+		addRateLimit(fields, v.newPair(v.rateLimit(of, d), of.policy))
 	}
-	if h.xRateLimit {
-		SetXRateLimit(fields, []policy.Evaluated{{Name: m.Limit, Limit: m.Decision.Limit, Window: of.window, Decision: m.Decision}})
+	if h.xRateLimit && !saysLess(fields, d) {
+		remaining, reset := v.xRateLimit(of, d)
+		setXRateLimit(fields, v.newList(of.xLimit, remaining, reset))
 	}
+	freeFieldValues.Put(v)
 }
 
 // constants returns what header fields say of the limit as it is now.
-func (h *limiting) constants(m *Response) *constants {
+func (h *limiting) constants(name string, size int64) *constants {
 	var l weir.Limit
 	if h.limit != nil {
 		l = h.limit.Limit()
 	}
 	known := h.constant.Load()
-	if known != nil && known.name == m.Limit && known.size == m.Decision.Limit && (l == nil || weir.Equal(known.limit, l)) {
+	if known != nil && known.name == name && known.size == size && (l == nil || weir.Equal(known.limit, l)) {
 		return known
 	}
-	next := &constants{limit: l, name: m.Limit, size: m.Decision.Limit}
+	next := &constants{limit: l, name: name, size: size}
 	if l != nil {
 		for _, part := range weir.Parts(l) {
 			if p := rules.ParamsOf(part); p != nil {
@@ -314,6 +315,7 @@ func (h *limiting) constants(m *Response) *constants {
 	}
 	item := policy.Evaluated{Name: next.name, Limit: next.size, Window: next.window}
 	next.begin, next.policy = string(appendName(nil, next.name)), string(appendRateLimitPolicy(nil, false, &item))
+	next.xLimit = integer(size)
 	h.constant.Store(next)
 	return next
 }

@@ -89,7 +89,7 @@ func newPolicing(engine *policy.Engine, s settings) (*policing, error) {
 	m := &policing{settings: s, engine: engine, tells: SetRateLimit, trusted: p.TrustedProxies, asksHop: p.AsksHop(), unidentified: refusal.Unidentified(p.Plans.Bearer()),
 		clientIn: http.CanonicalHeaderKey(cmp.Or(p.ClientHeader, "X-Forwarded-For"))}
 	for _, name := range p.ReadsHeaders() {
-		if name == m.clientIn || policy.IsProxyHeader(name) {
+		if name == m.clientIn || name == http.CanonicalHeaderKey(p.Priorities.Header) || policy.IsProxyHeader(name) {
 			m.proxied = append(m.proxied, name)
 		}
 	}
@@ -287,6 +287,8 @@ func (h *policedHandler) pass(w http.ResponseWriter, r *http.Request, v *policy.
 	}
 	r, settle := h.withBody(w, r, v)
 	defer settle()
+	w, r, leave := judged(w, r, v)
+	defer func() { leave(*outcome) }()
 	w, r, end := metered(w, r, v)
 	defer func() { end(*outcome) }()
 	passOn(h.next, w, r, outcome)

@@ -292,6 +292,8 @@ func TestUnsupported(t *testing.T) {
 		"listen":     func(p *policy.Policy, _ *policy.Route) { p.Listen.Admin = "127.0.0.1:1" },
 		"admin":      func(p *policy.Policy, _ *policy.Route) { p.Admin.TokenFile = "token" },
 		"access_log": func(p *policy.Policy, _ *policy.Route) { p.AccessLog.File = "stdout" },
+
+		"decision_log": func(p *policy.Policy, _ *policy.Route) { p.DecisionLog.On = true },
 		"limits.a": func(p *policy.Policy, _ *policy.Route) {
 			p.Stores = []policy.Store{{Name: "s", URL: "redis://a"}}
 			p.Limits[0].Store = "s"
@@ -368,8 +370,8 @@ func TestSettingsAreSorted(t *testing.T) {
 		of      any
 		decided string
 	}{
-		{policy.Policy{}, "Listen Admin AccessLog TrustedProxies ClientHeader Paths Headers Stores Plans Warnings SnapshotFile Limits Upstreams Rooms Routes"},
-		{policy.Route{}, "Match Address Upstream UpstreamPath AddHeaders Respond Room Limits Refused Failed Waiting MaxBody UnderscoreHeaders Hold BufferRequest Paths Parameters"},
+		{policy.Policy{}, "Listen Admin AccessLog DecisionLog TrustedProxies ClientHeader Paths Headers Stores Plans Warnings Priorities SnapshotFile Limits Upstreams Rooms Routes"},
+		{policy.Route{}, "Match Address Upstream UpstreamPath AddHeaders Respond Room Limits Adaptive Priority Refused Failed Waiting MaxBody UnderscoreHeaders Hold BufferRequest Paths Parameters"},
 		{policy.Refused{}, "Stale Upstream Status Body File Redirect Type"},
 	} {
 		decided := strings.Fields(c.decided)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/adaptive"
 	"github.com/weirflow/weir/group"
 	"github.com/weirflow/weir/internal/pacing"
 	"github.com/weirflow/weir/internal/pause"
@@ -57,25 +58,36 @@ import (
 //
 // A request is sent again after such a refusal, after 502 and 504, and after an error of the
 // connection, if it may be repeated (Repeatable) and has no body or one with GetBody. There are at
-// most Retries of it, and RetryBudget of all. Before each, it waits for the pause, or after a
+// most Retries of it, and RetryBudget of all to its host. Before each, it waits for the pause, or after a
 // failure for a random time up to 100 ms, doubled with each retry up to 10 s. If that would pass the
 // deadline, or no retry is left, the caller gets the response or error as it is. The response that is
 // not returned is read up to 64 KiB or 250 ms, so that its connection can be used again.
+//
+// # Overload
+//
+// With Throttle, some requests are refused before they are sent while a server accepts too few. With
+// Adapt, no more requests are in flight than the server can bear. With Hedge, a request whose response
+// is late is sent a second time.
 //
 // # Responses
 //
 // Close each response's body, or read it to its end: places of requests in flight are held until
 // then, and costs settled. Requests are not modified, and their bodies are always closed.
 //
-// A Transport starts no goroutine and is safe for concurrent use.
+// A Transport is safe for concurrent use. Without Hedge, it starts no goroutine.
 type Transport struct {
 	base   http.RoundTripper
 	opts   transportSettings
 	gate   *pacing.Gate
 	lines  *pacing.Lines
 	shared *pacing.SharedPauses // nil if pauses are not shared
-	budget *pacing.Budget
-	left   pacing.Signal // a request has ended, and has left its places
+	left   pacing.Signal        // a request has ended, and has left its places
+	counts counts
+
+	budgets   *pacing.Table[pacing.Budget]    // by host
+	throttles *pacing.Table[pacing.Throttle]  // by the key of PauseBy; nil without Throttle
+	hedging   *pacing.Table[pacing.Hedges]    // by host; nil without Hedge
+	adapting  *pacing.Table[adaptive.Limiter] // by the key of PauseBy; nil without Adapt
 }
 
 // NewTransport returns a Transport that sends requests by base; nil is http.DefaultTransport. It
@@ -88,7 +100,19 @@ func NewTransport(base http.RoundTripper, options ...TransportOption) *Transport
 	if base == nil {
 		base = http.DefaultTransport
 	}
-	t := &Transport{base: base, opts: s, gate: pacing.NewGate(s.gate), lines: pacing.NewLines(s.most), budget: pacing.NewBudget(s.percent, s.burst)}
+	t := &Transport{base: base, opts: s, gate: pacing.NewGate(s.gate), lines: pacing.NewLines(s.most)}
+	t.budgets = pacing.NewTable(s.gate.MaxKeys, func() *pacing.Budget { return pacing.NewBudget(s.percent, s.burst, s.floor) })
+	if s.throttle > 0 {
+		t.throttles = pacing.NewTable(s.gate.MaxKeys, func() *pacing.Throttle {
+			return pacing.NewThrottle(pacing.ThrottleOptions{K: s.throttle})
+		})
+	}
+	if s.adapt != nil {
+		t.adapting = newAdaptive(*s.adapt, s.gate.MaxKeys)
+	}
+	if s.hedging != nil {
+		t.hedging = pacing.NewTable(s.gate.MaxKeys, func() *pacing.Hedges { return pacing.NewHedges(*s.hedging) })
+	}
 	if s.store != nil {
 		var err error
 		if t.shared, err = pacing.NewSharedPauses(s.store, s.storeName); err != nil {
@@ -112,10 +136,21 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		closeBody(r)
 		return nil, err
 	}
-	t.budget.Request()
-	text, _ := t.opts.pauseKey(r)
-	c := &call{Transport: t, request: r, dues: all, pauseKey: policy.SealKey(text), arrived: time.Now()}
+	t.counts.requests.Add(1)
+	c := &call{Transport: t, request: r, dues: all, pauseKey: t.pauseKey(r), arrived: time.Now()}
 	c.line = c.lineKey()
+	host, _ := ByHost()(r)
+	host = policy.SealKey(host)
+	c.budget = t.budgets.Of(host)
+	if t.hedging != nil {
+		c.hedges = t.hedging.Of(host)
+	}
+	if t.adapting != nil {
+		c.adapt = t.adapting.Of(c.pauseKey)
+	}
+	if t.throttles != nil {
+		c.throttle = t.throttles.Of(c.pauseKey)
+	}
 	for {
 		resp, again, err := c.attempt()
 		if !again {
@@ -123,6 +158,12 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		c.number++
 	}
+}
+
+// pauseKey returns what the server's refusals of a request apply to.
+func (t *Transport) pauseKey(r *http.Request) string {
+	text, _ := t.opts.pauseKey(r)
+	return policy.SealKey(text)
 }
 
 // A call is a request on its way through a Transport.
@@ -133,11 +174,24 @@ type call struct {
 	pauseKey string
 	line     string
 	arrived  time.Time
-	number   int           // of the attempt
-	delay    time.Duration // before the attempt
+	budget   *pacing.Budget
+	throttle *pacing.Throttle  // nil without Throttle
+	hedges   *pacing.Hedges    // nil without Hedge
+	adapt    *adaptive.Limiter // nil without Adapt
+	number   int               // of the attempt
+	delay    time.Duration     // before the attempt
 
+	flight
+}
+
+// A flight is what an attempt holds.
+type flight struct {
 	pass     *pacing.Pass
 	reserved *group.Reservation
+	hold     adaptive.Hold // of Adapt
+	sent     time.Time
+	cancel   func() // the attempt's context; nil if it is the caller's
+	hedge    bool   // it is a second attempt: see Hedge
 }
 
 // lineKey tells the requests apart that wait for different limits or keys.
@@ -165,19 +219,29 @@ func (c *call) attempt() (resp *http.Response, again bool, err error) {
 			returned = true
 		}()
 	}
+	hedgeable := c.hedgeable()
 	began := time.Now()
 	r, err := c.ready()
 	if seen.Waited = time.Since(began); err != nil {
 		return nil, false, err
 	}
 	seen.Sent = true
-	sent := time.Now()
-	if resp, err = c.send(r); err != nil {
+	c.counts.sent.Add(1)
+	if c.number == 0 {
+		c.budget.Request()
+	}
+	c.sent = time.Now()
+	if hedgeable {
+		resp, err = c.sendTwice(r)
+	} else {
+		resp, err = c.send(r)
+	}
+	if seen.Hedge = c.hedge; err != nil {
 		return nil, c.failed(err), err
 	}
 	seen.Status = resp.StatusCode
 	resp.Request = c.request
-	if seen.Pause, again = c.responded(resp, sent); again {
+	if seen.Pause, again = c.responded(resp); again {
 		return nil, true, nil
 	}
 	return resp, false, nil
@@ -206,6 +270,12 @@ func (c *call) ready() (*http.Request, error) {
 			return nil, err
 		}
 	}
+	if c.number == 0 { // that a retry is admitted was decided before
+		if err := c.throttled(); err != nil {
+			closeBody(c.request)
+			return nil, err
+		}
+	}
 	if err := c.turn(ctx); err != nil {
 		if c.number == 0 {
 			closeBody(c.request)
@@ -218,9 +288,7 @@ func (c *call) ready() (*http.Request, error) {
 	made := false
 	defer func() {
 		if !made { // also if GetBody panicked
-			c.pass.Cancel()
-			_ = c.reserved.Cancel(ctx)
-			c.left.Notify()
+			c.unsend(ctx)
 		}
 	}()
 	r := *c.request
@@ -242,9 +310,19 @@ func (c *call) turn(ctx context.Context) error {
 	for i := range c.dues {
 		costs[c.dues[i].index] = c.dues[i].cost
 	}
-	return c.lines.Wait(ctx, pacing.Request{
-		Key: c.line, Level: priorityOf(ctx), Arrived: c.arrived, Costs: costs, TooLate: c.tooLate,
-	}, func() pacing.Try { return c.try(ctx) })
+	request := pacing.Request{Key: c.line, Level: priorityOf(ctx), Arrived: c.arrived, Costs: costs, TooLate: c.tooLate}
+	for {
+		if err := c.lines.Wait(ctx, request, func() pacing.Try { return c.try(ctx) }); err != nil {
+			return err
+		}
+		if err := c.place(ctx); err != nil {
+			return err
+		}
+		if c.adapt == nil || c.gate.Left(c.pauseKey) == 0 {
+			return nil
+		}
+		c.unsend(ctx) // a pause has begun while it waited for its place
+	}
 }
 
 // try charges all limits if the request may be sent now.

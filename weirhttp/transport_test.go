@@ -257,7 +257,7 @@ func TestTransportNever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cost := func(n int64) weirhttp.Option { return weirhttp.Cost(func(*http.Request) int64 { return n }) }
 		places, _ := keyed.NewConcurrency[string](weir.Concurrency{Limit: 2}, keyed.Options{})
-		shared, _ := weir.NewShared(weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 5}, weirtest.NewStore(func() int64 { return time.Now().UnixMicro() }), weir.Named("n"))
+		shared, _ := weir.NewShared(weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 5}, weirtest.NewStore(func() int64 { return time.Now().UnixNano() }), weir.Named("n"))
 		bucket := limiter(t, weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 5})
 		for name, pace := range map[string]weirhttp.TransportOption{
 			"more than the bucket":   weirhttp.Pace(weirhttp.One(bucket), weirhttp.Global(), cost(6)),

@@ -18,7 +18,7 @@ type watchedBody struct {
 	read  int64
 	ended bool
 	meter *meter // nil if no cost is read from the body
-	end   func()
+	end   func(whole bool)
 }
 
 func (b *watchedBody) Read(p []byte) (n int, err error) {
@@ -54,7 +54,7 @@ func (b *watchedBody) finish(whole bool) {
 	b.ended = true
 	b.meter.finish(whole)
 	b.mu.Unlock()
-	b.end()
+	b.end(whole)
 }
 
 // A watchedConn is the body of a response that switched protocols, which can be written to.
@@ -64,10 +64,10 @@ type watchedConn struct {
 }
 
 // watch makes a response tell when its body ends.
-func watch(resp *http.Response, m *meter, end func()) {
+func watch(resp *http.Response, m *meter, end func(whole bool)) {
 	if resp.Body == nil || resp.Body == http.NoBody {
 		m.finish(true)
-		end()
+		end(true)
 		return
 	}
 	b := &watchedBody{ReadCloser: resp.Body, length: resp.ContentLength, meter: m, end: end}

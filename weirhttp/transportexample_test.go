@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/adaptive"
 	"github.com/weirflow/weir/keyed"
 	"github.com/weirflow/weir/weirhttp"
 )
@@ -117,6 +118,59 @@ func ExampleWithPriority() {
 	}
 	// Output:
 	// 200
+}
+
+func ExampleThrottle() {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	defer server.Close()
+	url := server.URL
+	//
+	client := &http.Client{Transport: weirhttp.NewTransport(nil, weirhttp.Throttle(2))}
+	resp, err := client.Get(url)
+	if errors.Is(err, weir.ErrLimited) {
+		fmt.Println("the server has too much load")
+		return
+	}
+	//
+	if err == nil {
+		fmt.Println(resp.StatusCode)
+		resp.Body.Close()
+	}
+	// Output:
+	// 204
+}
+
+func ExampleAdapt() {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	defer server.Close()
+	url := server.URL
+	//
+	client := &http.Client{Transport: weirhttp.NewTransport(nil, weirhttp.Adapt(adaptive.Options{}))}
+	ctx := weirhttp.WithPriority(context.Background(), -2) // not important: refused first
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	resp, err := client.Do(req)
+	if errors.Is(err, weir.ErrLimited) {
+		fmt.Println("as many requests are in flight as the server can bear")
+		return
+	}
+	//
+	if err == nil {
+		fmt.Println(resp.StatusCode)
+		resp.Body.Close()
+	}
+	// Output:
+	// 204
+}
+
+func ExampleHedge() {
+	client := &http.Client{Transport: weirhttp.NewTransport(nil, weirhttp.Hedge(weirhttp.Hedging{}))}
+	//
+	fetch(client, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
+	// Output:
+	// 200 hello
 }
 
 // fetch prints the response of a server.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/adaptive"
 	"github.com/weirflow/weir/internal/pacing"
 )
 
@@ -23,8 +24,12 @@ type transportSettings struct {
 	retries    int
 	percent    int64
 	burst      int64
+	floor      int64
 	repeatable func(*http.Request) bool
 	most       int
+	throttle   float64 // its K; 0: none
+	hedging    *pacing.Hedging
+	adapt      *adaptive.Options
 	observe    func(Attempt)
 }
 
@@ -60,7 +65,8 @@ func MaxPause(longest time.Duration) TransportOption {
 
 // MaxPauseKeys bounds the memory for pauses: for how many keys without requests in flight a server's
 // fields are remembered, at some hundred bytes each. Beyond it, the pause that ends first is
-// forgotten. default: 1024
+// forgotten. Throttle, Adapt and Hedge each keep as many keys, at some kilobytes, and forget the one that
+// was used longest ago. default: 1024
 func MaxPauseKeys(n int) TransportOption {
 	if n < 1 {
 		panic(fmt.Sprintf("weirhttp: MaxPauseKeys(%d): write a number above 0", n))
@@ -109,15 +115,25 @@ func Retries(most int) TransportOption {
 	return func(t *transportSettings) { t.retries = most }
 }
 
-// RetryBudget bounds the retries of all requests together: percent of their number, and burst more.
-// Without it, a server that fails would get a multiple of its load. A request for which nothing is
-// left gets its response or error as it is. With 0 of either, none is sent again. default: 10 percent,
-// and a burst of 10
+// RetryBudget bounds the retries of all requests to a host together: percent of their number, and burst
+// more. Without it, a server that fails would get a multiple of its load, and get no rest to recover
+// in. A request for which nothing is left gets its response or error as it is. With 0 of either, none is
+// sent again, but for those of RetryFloor. default: 10 percent, and a burst of 10
 func RetryBudget(percent, burst int) TransportOption {
 	if percent < 0 || percent > 100 || burst < 0 {
 		panic(fmt.Sprintf("weirhttp: RetryBudget(%d, %d): write 0 to 100 percent and a burst of at least 0, like RetryBudget(10, 10)", percent, burst))
 	}
 	return func(t *transportSettings) { t.percent, t.burst = int64(percent), int64(burst) }
+}
+
+// RetryFloor allows so many retries to each host in a second besides those of RetryBudget, for clients
+// that send few requests. All clients of a server together can then send it so many more requests
+// in each second. default: 0
+func RetryFloor(perSecond int) TransportOption {
+	if perSecond < 0 {
+		panic(fmt.Sprintf("weirhttp: RetryFloor(%d): write a number of at least 0", perSecond))
+	}
+	return func(t *transportSettings) { t.floor = int64(perSecond) }
 }
 
 // Repeatable says which requests may be sent again, of those whose body can be read again. default:
@@ -154,6 +170,8 @@ type Attempt struct {
 	Status  int           // of the response; 0 if there is none
 	Pause   time.Duration // for how long the response holds back other requests
 	Retried bool          // the request is sent again
+	Hedge   bool          // it is a second attempt: see Hedge
+	Lost    bool          // the caller got the result of the other attempt
 	Err     error
 }
 
@@ -162,7 +180,7 @@ type priorityKey struct{}
 // WithPriority returns a context for requests of a level, from -10 to 10; default: 0. Of the requests
 // that wait for the same limits and keys, that of the higher level goes first, unless the other has
 // waited for 10 s longer for each level between them. So none waits for ever: a request waits only for
-// those that came before it, or within that time after it.
+// those that came before it, or within that time after it. Adapt refuses requests of lower levels first.
 func WithPriority(ctx context.Context, level int) context.Context {
 	return context.WithValue(ctx, priorityKey{}, level)
 }

@@ -16,13 +16,22 @@ import (
 
 // failed ends an attempt without a response, and reports whether the request is sent again.
 func (c *call) failed(err error) (again bool) {
+	return c.end(err) == weir.Dropped && c.request.Context().Err() == nil && transient(err) && c.repeats(c.backoff())
+}
+
+// end ends an attempt without a response.
+func (c *call) end(err error) weir.Outcome {
 	c.pass.Cancel()
-	outcome := weir.Dropped
-	if c.request.Context().Err() != nil {
-		outcome = weir.Ignore
+	outcome := c.outcomeOf(err)
+	if outcome == weir.Dropped {
+		c.accepted(false)
 	}
 	c.leave(outcome)
-	return outcome == weir.Dropped && transient(err) && c.repeats(pacing.Backoff(c.number, firstBackoff, longestBackoff))
+	return outcome
+}
+
+func (c *call) backoff() time.Duration {
+	return pacing.Backoff(c.number, firstBackoff, longestBackoff)
 }
 
 // The wait before a retry after a failure.
@@ -42,9 +51,32 @@ func transient(err error) bool {
 	return errors.As(err, &broken) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
+// A verdict is what a response means.
+type verdict struct {
+	report  pacing.Report
+	held    time.Duration // for how long it holds back other requests
+	outcome weir.Outcome
+}
+
+// judge tells the gate and the throttle of a response.
+func (c *call) judge(resp *http.Response) (v verdict) {
+	v.report = reportOf(resp)
+	switch {
+	case c.eased(resp, v.report): // it is no reason to hold back others
+		v.report.Refused, v.outcome = false, weir.Dropped
+	case v.report.Refused, resp.StatusCode == http.StatusBadGateway, resp.StatusCode == http.StatusGatewayTimeout:
+		v.outcome = weir.Dropped
+	}
+	c.accepted(!overload(resp.StatusCode))
+	if v.held = c.pass.Done(v.report); v.held > 0 && c.shared != nil {
+		_ = c.shared.Set(c.request.Context(), c.pauseKey, v.held) // without the store, others learn it from the server
+	}
+	return v
+}
+
 // responded ends an attempt with a response, or lets it end with the response's body. It reports for
 // how long the response holds back others, and whether the request is sent again.
-func (c *call) responded(resp *http.Response, sent time.Time) (held time.Duration, again bool) {
+func (c *call) responded(resp *http.Response) (held time.Duration, again bool) {
 	decided := false
 	defer func() {
 		if !decided { // the function of Repeatable panicked: the caller does not get the response
@@ -54,44 +86,47 @@ func (c *call) responded(resp *http.Response, sent time.Time) (held time.Duratio
 			c.leave(weir.Dropped)
 		}
 	}()
-	report := reportOf(resp)
-	held = c.pass.Done(report)
-	if held > 0 && c.shared != nil {
-		_ = c.shared.Set(c.request.Context(), c.pauseKey, held) // without the store, others learn it from the server
-	}
-	outcome := weir.OK
+	v := c.judge(resp)
 	switch {
-	case report.Refused:
-		outcome, again = weir.Dropped, c.repeats(0)
-	case resp.StatusCode == http.StatusBadGateway, resp.StatusCode == http.StatusGatewayTimeout:
-		outcome, again = weir.Dropped, c.repeats(pacing.Backoff(c.number, firstBackoff, longestBackoff))
+	case v.report.Refused: // the pause is wait enough
+		again = c.repeats(0)
+	case v.outcome == weir.Dropped:
+		again = c.repeats(c.backoff())
 	}
 	decided = true
 	if again {
 		drain(resp.Body)
-		c.settle(nil, nil, report.Refused)
-		c.leave(outcome)
-		return held, true
+		c.settle(nil, nil, v.report.Refused)
+		c.leave(v.outcome)
+		return v.held, true
 	}
-	m := newMeter(c.dues, resp, sent)
-	watch(resp, m, func() {
-		defer c.leave(outcome) // also if the function of Actual panics
-		c.settle(resp, m, report.Refused)
+	m := newMeter(c.dues, resp, c.sent)
+	watch(resp, m, func(whole bool) {
+		defer func() { c.leave(c.ended(v.outcome, whole)) }() // also if the function of Actual panics
+		c.settle(resp, m, v.report.Refused)
 	})
-	return held, false
+	return v.held, false
 }
 
 // repeats reports whether the request is sent again, after a delay and the server's pause.
 func (c *call) repeats(delay time.Duration) bool {
 	r := c.request
-	if c.number >= c.opts.retries || r.Body != nil && r.Body != http.NoBody && r.GetBody == nil || !c.opts.repeatable(r) {
+	if c.number >= c.opts.retries || !bodyAgain(r) || !c.opts.repeatable(r) {
 		return false
 	}
 	if end, ok := r.Context().Deadline(); ok && time.Until(end) <= max(delay, c.gate.Left(c.pauseKey)) {
 		return false // the caller gets what there is, and not an error later
 	}
+	if c.throttled() != nil {
+		return false
+	}
+	if !c.budget.Retry() {
+		c.counts.noBudget.Add(1)
+		return false
+	}
 	c.delay = delay
-	return c.budget.Retry()
+	c.counts.retried.Add(1)
+	return true
 }
 
 // idempotent reports whether a request may be sent again: the rule of net/http, for its own retries.
@@ -138,7 +173,11 @@ func (c *call) settle(resp *http.Response, m *meter, refused bool) {
 // leave gives the places back, and lets requests that wait for them look again.
 func (c *call) leave(o weir.Outcome) {
 	c.reserved.Done(o)
+	c.hold.Done(o)
 	c.left.Notify()
+	if c.cancel != nil {
+		c.cancel()
+	}
 }
 
 // The bounds within which a response that is not returned is read.

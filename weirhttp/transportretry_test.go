@@ -357,7 +357,7 @@ func TestGitHubRefusesWith403(t *testing.T) {
 // first was asked for.
 func TestPausesAreSharedByProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := weirtest.NewStore(func() int64 { return time.Now().UnixMicro() })
+		store := weirtest.NewStore(func() int64 { return time.Now().UnixNano() })
 		defer store.Close()
 		began := time.Now()
 		var early atomic.Int64

@@ -53,7 +53,7 @@ func TestTransportSettles(t *testing.T) {
 			bucket := weir.TokenBucket{Rate: weir.PerHour(1), Burst: capacity}
 			l := limiter(t, bucket)
 			k, _ := keyed.New[string](bucket, keyed.Options{})
-			store := weirtest.NewStore(func() int64 { return time.Now().UnixMicro() })
+			store := weirtest.NewStore(func() int64 { return time.Now().UnixNano() })
 			s, _ := weir.NewShared(bucket, store, weir.Named("tokens"))
 			for kind, limit := range map[string]weirhttp.Limiter{"one": weirhttp.One(l), "keyed": weirhttp.Keyed(k), "shared": s} {
 				copied := *c.resp

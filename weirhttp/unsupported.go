@@ -47,6 +47,7 @@ func notForHandlers(p *policy.Policy, s *settings) (wrong []error) {
 	add(p.Warnings != policy.Warnings{}, "warnings", "a handler calls no webhook: set policy.Options.Warn, and remove it")
 	add(p.SnapshotFile != "", "snapshot_file", "a handler writes no file: call Engine.WriteSnapshot and ReadSnapshot, and remove it")
 	add(p.AccessLog != policy.AccessLog{}, "access_log", "a handler writes no access log: use Observe, and remove it")
+	add(p.DecisionLog.On, "decision_log", "a handler logs no decisions: use Observe, and remove it")
 	add(len(p.Rooms) > 0, "waiting_rooms", "a waiting room needs the gateway: use weir serve, or remove it")
 	const otherClient = "the option Client says who the client is: remove it"
 	add(s.client != nil && len(p.TrustedProxies) > 0, "trusted_proxies", otherClient)

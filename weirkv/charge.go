@@ -34,6 +34,9 @@ func (t *turn) one(c *weir.Charge) (d weir.Decision, err error) {
 		d = t.take(limit, c)
 	case weir.OpPeek:
 		d = t.peek(limit, c.Cost)
+		if c.Used = 0; c.Usage {
+			c.Used = t.used(limit)
+		}
 	case weir.OpReserve:
 		t.use(limit)
 		d = t.reserve(limit, c, c.Cost, true)
@@ -86,6 +89,16 @@ func (t *turn) peek(limit *compiled, cost int64) weir.Decision {
 		return v.limit.Decision(rules.Peek(v.limit.rule, v.state, t.now, rules.Queue{}, cost))
 	})
 	return d
+}
+
+// used is how much of a limit is used, also beyond its capacity.
+func (t *turn) used(limit *compiled) (most int64) {
+	seen := &turn{entry: t.copied(), limits: t.limits, remember: t.remember, now: t.now}
+	seen.use(limit)
+	for _, v := range seen.deciding() {
+		most = max(most, v.limit.rule.Spent(v.state, t.now))
+	}
+	return most
 }
 
 // worst is the decision of the versions that decide: that of the longest wait. For a caller of a third

@@ -16,6 +16,15 @@ func exact(clock func() int64) Options {
 	return Options{Clock: clock, Skew: math.MaxInt64, Remember: math.MaxInt64 / 2, keepBrief: true}
 }
 
+// TestUsage: a peek says what is used, also beyond the limit.
+func TestUsage(t *testing.T) {
+	s, err := New(new(Memory), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	weirtest.Usage(t, s, "usage")
+}
+
 // TestConforms compares the store with the reference model: all that a caller writes goes through bytes, and
 // reservations are given back as exactly as by a weir.Limiter.
 func TestConforms(t *testing.T) {

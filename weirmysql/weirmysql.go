@@ -2,9 +2,9 @@
 // See package weirkv for what such a store guarantees.
 //
 // The rules run here, between reading a row and writing it back with an UPDATE that names the revision that was
-// read. Stored functions would need a round trip less for a key that another node wrote last. But the language of
-// these servers has no arrays, so a state would be text that each function takes apart; and where a binary log is
-// kept, a user needs SUPER to make functions. Here it needs no more than rights on one table.
+// read. A stored procedure would need a round trip less for a key that another node wrote last. But the language of
+// these servers has no arrays, so a state would be text that each procedure takes apart. Here a user needs no more
+// than rights on one table.
 //
 // Each statement is a transaction of its own and holds the lock of one row. The clock of the nodes is corrected by
 // the server's.

@@ -44,7 +44,8 @@ type Address struct {
 	Durable  bool
 	Migrate  bool // make the tables and functions if they are not there
 
-	pool *pgxpool.Config
+	pool     *pgxpool.Config
+	prepares bool // statements, where nothing is in between
 }
 
 // ParseURL reads a URL as psql does:
@@ -84,8 +85,9 @@ func ParseURL(text string) (Address, error) {
 		}
 		return a, errors.New(strings.ReplaceAll(err.Error(), u.String(), u.Redacted())) // pgx hides passwords, too
 	}
-	if !prepares { // a pgbouncer in between would not find prepared statements again
+	if !prepares { // a pgbouncer in between would not find prepared statements again: see find
 		a.pool.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+		a.prepares = true
 	}
 	if !sized {
 		a.pool.MaxConns = defaultConnections
@@ -132,6 +134,9 @@ func Open(text string, o weirsql.Options) (*Store, error) {
 		// the first call of a connection would otherwise wait for the server to read the functions; that
 		// they are not there yet is found elsewhere
 		_, _ = c.Exec(ctx, `SELECT "`+name+`".warm()`)
+		if a.prepares {
+			find(ctx, c)
+		}
 		return nil
 	}
 	s := &Store{schema: a.Schema, migrate: a.Migrate, ready: make(chan struct{}), err: errors.New("no connection yet")}

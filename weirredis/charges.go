@@ -10,12 +10,8 @@ import (
 	"github.com/weirflow/weir/internal/scripted"
 )
 
-// chargesCall writes charges down, for call.lua or take.lua.
+// chargesCall writes charges down, for call.lua or a short script.
 func (x *exchange) chargesCall() Call {
-	kinds, write := x.kinds, x.write
-	if x.protocol == protocolShort {
-		kinds, write = short, x.writeShort
-	}
 	keys := make([]string, 1, 1+len(x.requests))
 	keys[0] = x.nonce
 	var limits []*limit
@@ -24,14 +20,24 @@ func (x *exchange) chargesCall() Call {
 		for i := range r.charges {
 			c := &r.charges[i]
 			limits = add(limits, c.limit)
+			if x.protocol.isShort() {
+				continue
+			}
 			keys = append(keys, c.key)
 			if c.once != "" {
 				once = append(once, c.once)
 			}
 		}
 	}
-	args := []string{write(limits, len(keys)-1)}
-	return Call{Script: x.store.scripts.of(kinds), Send: x.source, Keys: append(keys, once...), Args: args}
+	if x.protocol.isShort() {
+		x.group(limits)
+		for i := range x.runs {
+			keys = append(keys, x.runs[i].first.key)
+		}
+		return Call{Script: x.store.scripts.of(limits[0].short.script()), Send: x.source, Keys: keys, Args: []string{x.writeShort(limits)}}
+	}
+	args := []string{x.write(limits, len(keys)-1)}
+	return Call{Script: x.store.scripts.of(x.kinds), Send: x.source, Keys: append(keys, once...), Args: args}
 }
 
 // write writes the argument of call.lua.
@@ -83,29 +89,6 @@ func (x *exchange) early(r *request) int64 {
 	return int64((x.end.Sub(r.end) + time.Millisecond - 1) / time.Millisecond)
 }
 
-// writeShort writes the argument of take.lua.
-func (x *exchange) writeShort(limits []*limit, charges int) string {
-	b := make([]byte, 0, 256)
-	b = appendInt(appendArray(b, 5), version)
-	b = appendInt(b, x.expiry)
-	b = appendInt(b, int64(x.store.opts.Grace/time.Millisecond))
-	b = appendArray(b, len(limits))
-	for _, l := range limits {
-		b = append(b, l.short.text...)
-	}
-	b = appendArray(b, 5*charges)
-	for _, r := range x.requests {
-		early := x.early(r)
-		for i := range r.charges {
-			c := &r.charges[i]
-			b = appendInt(b, int64(index(limits, c.limit))+1)
-			b = appendInt(b, 1-int64(c.op)) // a take charges, a peek does not
-			b = appendInt(c.limit.short.appendCost(b, c.cost), early)
-		}
-	}
-	return string(b)
-}
-
 // add adds a limit that is not there yet. There are few.
 func add(all []*limit, l *limit) []*limit {
 	if index(all, l) < 0 {
@@ -127,7 +110,7 @@ func index(all []*limit, l *limit) int {
 // for any other error.
 func (x *exchange) adapt(text string) bool {
 	switch {
-	case strings.HasPrefix(text, "WEIRFULL") && x.protocol == protocolShort:
+	case strings.HasPrefix(text, "WEIRFULL") && x.protocol.isShort():
 		x.protocol = protocolCharges
 	case strings.HasPrefix(text, "WEIRFULL") && x.kinds != full:
 		x.kinds = full
@@ -183,9 +166,13 @@ func (x *exchange) readCharges(text string) {
 	in := &reader{b: text}
 	elements := in.array()
 	now := in.int()
-	for _, r := range x.requests {
-		for i := range r.charges {
-			r.charges[i].read(in)
+	if x.protocol.isShort() {
+		x.readShort(in)
+	} else {
+		for _, r := range x.requests {
+			for i := range r.charges {
+				r.charges[i].read(in)
+			}
 		}
 	}
 	var steps, behind, inexact int64

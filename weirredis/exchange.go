@@ -18,6 +18,7 @@ type protocol uint8
 
 const (
 	protocolShort   protocol = iota // take.lua: takes and peeks of buckets
+	protocolFixed                   // fixedtake.lua: those of fixed windows
 	protocolCharges                 // main.lua: any charge
 	protocolPlaces                  // concurrency.lua: to enter, extend and leave
 )
@@ -47,6 +48,7 @@ type exchange struct {
 	unsure bool    // an attempt with this nonce may have been carried out
 	times  []int64 // at which windows of calendars are needed, besides those of now
 
+	runs    []run       // what a short script was asked
 	strange []*calendar // by which other versions of the limits go
 }
 
@@ -212,7 +214,7 @@ func (x *exchange) receive(r Reply) {
 		for _, r := range x.requests {
 			r.repeated = true
 		}
-	case x.protocol == protocolShort && strings.Contains(text, "script"): // a key holds what take.lua cannot read: main.lua says which
+	case x.protocol.isShort() && strings.Contains(text, "script"): // a key holds what the short script cannot read: main.lua says which
 		x.protocol = protocolCharges
 	default:
 		x.finish(fmt.Errorf("weirredis: %w", r.Err))

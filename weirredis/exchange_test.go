@@ -47,11 +47,18 @@ func (f *fake) sent(key string) (n int) {
 	return n
 }
 
-// yesTo returns a reply that admits all charges of a call, with a reading of the server's clock.
+// yesTo returns a reply that admits all charges of a call, with a reading of the server's clock: of take.lua,
+// whose argument has five elements, an empty backlog for each key; otherwise a decision for each.
 func yesTo(c Call, now int64) string {
-	b := appendInt(appendArray(nil, 1+3*(len(c.Keys)-1)), now)
+	each := []int64{0, 1, 1}
+	if in := (reader{b: c.Args[0]}); in.array() == 5 {
+		each = []int64{0, 0}
+	}
+	b := appendInt(appendArray(nil, 1+len(each)*(len(c.Keys)-1)), now)
 	for range c.Keys[1:] {
-		b = appendInt(appendInt(appendInt(b, 0), 1), 1)
+		for _, v := range each {
+			b = appendInt(b, v)
+		}
 	}
 	return string(b)
 }
@@ -322,8 +329,8 @@ func TestCallersOfOneCallExpireSeparately(t *testing.T) {
 			if n != 2 || len(c.Keys) != 3 {
 				return yesTo(c, 1e15), nil
 			}
-			b := appendString(appendInt(appendArray(nil, 5), 1e15), "WEIRLATE")
-			return string(appendInt(appendInt(appendInt(b, 0), 1), 1)), nil
+			b := appendString(appendInt(appendArray(nil, 4), 1e15), "WEIRLATE")
+			return string(appendInt(appendInt(b, 0), 0)), nil
 		})
 		s.clock.set(1e15)
 		gate := make(chan struct{})
@@ -352,6 +359,65 @@ func TestCallersOfOneCallExpireSeparately(t *testing.T) {
 		wg.Wait()
 		if f.sent("weir:{short}:api") != 2 || f.sent("weir:{long}:api") != 1 || f.calls[1].Keys[0] == f.calls[2].Keys[0] {
 			t.Errorf("%+v", f.calls)
+		}
+		s.Close()
+	})
+}
+
+// TestRunsOfOneKey: charges of a key that are alike are one run of a call, and each gets its own decision.
+// Those with another cost, and those that expire much sooner, are runs of their own, in order. Several
+// charges of one batch are late together, or some of them would be carried out twice.
+func TestRunsOfOneKey(t *testing.T) {
+	bucket := weir.TokenBucket{Rate: weir.PerHour(3), Burst: 3}
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		s, f := faked(t, Options{RoundTrips: 1}, func(_ context.Context, n int, c Call) (string, error) {
+			if n == 1 {
+				<-gate
+			}
+			return yesTo(c, 1e15), nil
+		})
+		s.clock.set(1e15)
+		type call struct {
+			key   string
+			costs []int64
+			left  time.Duration
+			want  []int64 // what remains; -1 for a refusal
+		}
+		var wg sync.WaitGroup
+		for _, c := range []call{
+			{"first", []int64{1}, time.Minute, []int64{2}}, // keeps the sender busy
+			{"a", []int64{1}, time.Minute, []int64{2}},
+			{"b", []int64{1}, time.Minute, []int64{2}},
+			{"a", []int64{1}, time.Minute, []int64{1}},
+			{"a", []int64{2}, time.Minute, []int64{1}}, // as if the server still had no backlog: a run of its own
+			{"b", []int64{1}, time.Second, []int64{2}}, // expires much sooner: a run of its own
+			{"c", []int64{1, 1}, time.Minute, []int64{2, 1}},
+			{"c", []int64{1, 1}, time.Minute, []int64{0, -1}},
+		} {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), c.left)
+				defer cancel()
+				var batch []weir.Charge
+				for _, cost := range c.costs {
+					batch = append(batch, weir.Charge{Name: "api", Key: c.key, Limit: bucket, Cost: cost})
+				}
+				out := make([]weir.Decision, len(batch))
+				if err := s.Do(ctx, batch, out); err != nil {
+					t.Error(err)
+				}
+				for i, d := range out {
+					if d.Allowed != (c.want[i] >= 0) || d.Remaining != max(c.want[i], 0) {
+						t.Errorf("%+v: %d: %+v", c, i, d)
+					}
+				}
+			})
+			synctest.Wait()
+		}
+		close(gate)
+		wg.Wait()
+		if keys := f.calls[1].Keys[1:]; len(f.calls) != 2 || len(keys) != 5 {
+			t.Errorf("%d calls, the second about %q", len(f.calls), keys)
 		}
 		s.Close()
 	})

@@ -19,7 +19,7 @@ type limit struct {
 	kinds    kindSet
 	capacity int64
 	names    []string // of the parts of an All
-	short    *brief   // nil if take.lua does not know it
+	short    *brief   // nil if no short script knows it
 
 	calendars []*calendar // whose windows it needs
 
@@ -79,7 +79,7 @@ func compile(l weir.Limit) (*limit, error) {
 		def = appendString(def, text)
 		c.kinds |= kinds
 	}
-	c.def, c.short = string(def), nil // take.lua is for a single bucket
+	c.def, c.short = string(def), nil // the short scripts are for a limit alone
 	return c, nil
 }
 
@@ -115,8 +115,11 @@ func (l *limit) define(given weir.Limit) (string, kindSet, error) {
 	for _, text := range name {
 		def = appendString(def, text)
 	}
-	if d.Script == kindBucket {
+	switch d.Script {
+	case kindBucket:
 		l.short = shorten(string(def), d.Numbers)
+	case kindFixed:
+		l.short = shortenFixed(string(def), d.Numbers)
 	}
 	return string(def), 1 << d.Script, nil
 }

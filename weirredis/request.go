@@ -96,15 +96,17 @@ type charge struct {
 	op    weir.Op
 	cost  int64
 	group int
-	more  int64 // Within of OpReserve; of a take, 1 where a receipt is wanted, 2 where it will be settled
+	more  int64 // Within of OpReserve; of a take, 1 where a receipt is wanted, 2 where it will be settled; of a peek, 3 for what is used
 	paper weir.Receipt
 	once  string // the key that a settle leaves, so that a repeat does nothing; empty for none
 	ttl   int64  // of that key, in milliseconds
+	run   int    // of the exchange, where a short script decides
 
 	decision weir.Decision
 	receipt  weir.Receipt
 	delay    time.Duration
 	taken    int64
+	used     int64
 	err      error
 }
 
@@ -152,9 +154,7 @@ func (s *Store) requests(batch []weir.Charge) (all []request, split map[int]bool
 		if len(groups) > 0 {
 			all[i].gather()
 		}
-		if slices.ContainsFunc(all[i].charges, charge.long) {
-			all[i].protocol = protocolCharges
-		}
+		all[i].protocol = shortProtocol(all[i].charges)
 	}
 	return all, split, nil
 }
@@ -201,7 +201,11 @@ func (s *Store) charge(index int, of *weir.Charge) (c charge, err error) {
 		if of.Once != "" && of.OnceFor > 0 {
 			c.once, c.ttl = onceKey(c.key, of.Once), int64(of.OnceFor/time.Millisecond)+1
 		}
-	case weir.OpPeek, weir.OpTakeSome, weir.OpCarry, weir.OpReset, weir.OpGiveBack:
+	case weir.OpPeek:
+		if of.Usage {
+			c.more = 3
+		}
+	case weir.OpTakeSome, weir.OpCarry, weir.OpReset, weir.OpGiveBack:
 	default:
 		return c, fmt.Errorf("%w: %v is no operation", ErrCharge, of.Op)
 	}
@@ -224,7 +228,7 @@ func (r *request) deliver(batch []weir.Charge, out []weir.Decision) error {
 		c := &r.charges[i]
 		to := &batch[c.index]
 		out[c.index] = c.decision
-		to.Delay, to.Taken, to.Err = c.delay, c.taken, c.err
+		to.Delay, to.Taken, to.Used, to.Err = c.delay, c.taken, c.used, c.err
 		if c.op != weir.OpSettle {
 			to.Receipt = c.receipt
 		}
@@ -252,7 +256,27 @@ func (c *charge) read(r *reader) {
 		c.decision = weir.Decision{RetryAfter: weir.Never, By: c.name, Source: weir.SourceStore}
 		return
 	}
-	wait, remaining, reset := r.int(), r.int(), r.int()
+	c.decided(r.int(), r.int(), r.int())
+	if names := c.limit.names; names != nil {
+		if part := r.int(); part >= 0 && part < int64(len(names)) {
+			c.decision.By = c.name + "/" + names[part]
+		}
+	}
+	switch {
+	case c.op == weir.OpReserve:
+		c.delay, c.receipt = scripted.Span(r.int()), weir.Receipt(r.string())
+	case c.op == weir.OpTakeSome:
+		c.taken, c.receipt = r.int(), weir.Receipt(r.string())
+	case c.op == weir.OpPeek && c.more > 0:
+		c.used = r.int()
+	case c.op == weir.OpTake && c.more > 0:
+		c.receipt = weir.Receipt(r.string())
+	}
+}
+
+// decided notes a decision: the wait, of which 0 admits, what remains, and when all of it does, in
+// microseconds.
+func (c *charge) decided(wait, remaining, reset int64) {
 	c.decision = weir.Decision{
 		Allowed:    wait == 0,
 		Limit:      c.limit.capacity,
@@ -264,18 +288,5 @@ func (c *charge) read(r *reader) {
 	}
 	if remaining == most && c.limit.capacity > most {
 		c.decision.Remaining = c.limit.capacity
-	}
-	if names := c.limit.names; names != nil {
-		if part := r.int(); part >= 0 && part < int64(len(names)) {
-			c.decision.By = c.name + "/" + names[part]
-		}
-	}
-	switch {
-	case c.op == weir.OpReserve:
-		c.delay, c.receipt = scripted.Span(r.int()), weir.Receipt(r.string())
-	case c.op == weir.OpTakeSome:
-		c.taken, c.receipt = r.int(), weir.Receipt(r.string())
-	case c.op == weir.OpTake && c.more > 0:
-		c.receipt = weir.Receipt(r.string())
 	}
 }

@@ -42,7 +42,8 @@ func newScript(source string) *Script {
 // What is written here of the numbers by which the scripts know kinds of limits; the others are the
 // algorithms' own.
 const (
-	kindBucket = 1 // the kind that the short way is for
+	kindBucket = 1 // the kinds that have a short way
+	kindFixed  = 3
 	kindAll    = 8
 )
 
@@ -66,6 +67,9 @@ const full kindSet = 1 << 15
 
 // short stands for take.lua: takes and peeks of buckets.
 const short kindSet = 0
+
+// shortFixed stands for fixedtake.lua: those of fixed windows.
+const shortFixed kindSet = 1 << 14
 
 func (s kindSet) has(kind int) bool { return s&full != 0 || s&(1<<kind) != 0 }
 
@@ -114,6 +118,9 @@ func mainLua() string { return lua("call") + lua("ask") + lua("main") }
 func (s *scripts) source(kinds kindSet) string {
 	if kinds == short {
 		return strings.Replace(lua("take"), timeLine, s.clock, 1)
+	}
+	if kinds == shortFixed {
+		return strings.Replace(lua("fixedtake"), timeLine, s.clock, 1)
 	}
 	var b strings.Builder
 	b.WriteString(strings.Replace(lua("head"), timeLine, s.clock, 1))

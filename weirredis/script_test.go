@@ -10,6 +10,7 @@ func TestTimeLine(t *testing.T) {
 	plain, tested := open(t, Options{}).scripts, open(t, Options{ClockKey: "clock"}).scripts
 	for name, of := range map[string]func(*scripts) *Script{
 		"short": func(s *scripts) *Script { return s.of(short) },
+		"fixed": func(s *scripts) *Script { return s.of(shortFixed) },
 		"full":  func(s *scripts) *Script { return s.of(full) },
 		"one":   func(s *scripts) *Script { return s.of(1 << kindBucket) },
 		"nodes": (*scripts).nodes,

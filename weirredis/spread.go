@@ -55,7 +55,7 @@ func (s *Store) some(ctx context.Context, end time.Time, batch []weir.Charge, ou
 	err := s.until(ctx, end, charges, decisions)
 	for n, i := range which {
 		out[i] = decisions[n]
-		batch[i].Receipt, batch[i].Delay, batch[i].Taken, batch[i].Err = charges[n].Receipt, charges[n].Delay, charges[n].Taken, charges[n].Err
+		batch[i].Receipt, batch[i].Delay, batch[i].Taken, batch[i].Used, batch[i].Err = charges[n].Receipt, charges[n].Delay, charges[n].Taken, charges[n].Used, charges[n].Err
 	}
 	return err
 }

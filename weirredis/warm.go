@@ -99,7 +99,7 @@ func (s *Store) kindsOf(groups [][]weir.Limit) (all []kindSet, err error) {
 				return nil, fmt.Errorf("%w: %w", ErrCharge, err)
 			}
 			if c.short != nil {
-				add(short)
+				add(c.short.script())
 			}
 			add(c.kinds)
 			together |= c.kinds
@@ -115,7 +115,7 @@ func (s *Store) kindsOf(groups [][]weir.Limit) (all []kindSet, err error) {
 // the clock.
 func (s *Store) nothing(kinds kindSet, tag string) Call {
 	b := appendInt(appendInt(appendArray(nil, 5), version), unknown)
-	if kinds != short {
+	if kinds != short && kinds != shortFixed {
 		b = appendInt(appendInt(appendInt(appendArray(nil, 6), version), unknown), 0)
 	}
 	b = appendArray(appendArray(appendInt(b, 0), 0), 0)

@@ -23,20 +23,40 @@ type exchange struct {
 	store    *Store
 	lane     *lane
 	requests []*request
-	end      time.Time // of the last caller
-	sent     time.Time // the first attempt with this number
+	order    []sentCharge // their charges, in the order of the replies
+	keys     int          // if all of them are for take or take_key: how many keys they have; otherwise 0
+	end      time.Time    // of the last caller
+	sent     time.Time    // the first attempt with this number
 	tries    int
 	over     bool
-	charges  int
 	failure  error // of the latest attempt
 
 	number  int64
 	expiry  int64       // by the server's clock, or unknown
 	locks   bool        // a charge may change a state
 	unsure  bool        // an attempt with this number may have been carried out
+	general bool        // carry_out has to decide: take cannot
 	times   []int64     // at which windows of calendars are needed, besides those of now
 	strange []*calendar // by which other versions of the limits go
 }
+
+// A sentCharge is a charge of an exchange, with its request.
+type sentCharge struct {
+	*charge
+	of *request
+}
+
+// early is by how many milliseconds the charge expires sooner than the call. If its caller has left, it is late:
+// the call keeps its number and shape, as an earlier attempt may have been carried out.
+func (c sentCharge) early(end time.Time) int64 {
+	if c.of.left.Load() {
+		return longAgo
+	}
+	return int64((end.Sub(c.of.end) + time.Millisecond - 1) / time.Millisecond)
+}
+
+// longAgo is longer than any call has.
+const longAgo = 1 << 50
 
 // carry carries requests out: it makes attempts until there is a reply, or the last caller has left.
 func (s *Store) carry(l *lane, requests []*request) {
@@ -65,10 +85,29 @@ func newExchange(s *Store, l *lane, requests []*request) *exchange {
 		}
 		for i := range r.charges {
 			x.locks = x.locks || r.charges[i].op != weir.OpPeek
+			x.order = append(x.order, sentCharge{&r.charges[i], r})
 		}
-		x.charges += len(r.charges)
+	}
+	if !slices.ContainsFunc(x.order, func(c sentCharge) bool { return !c.plain() }) {
+		x.sort()
 	}
 	return x
+}
+
+// sort orders charges by their keys, as take needs them, if each key has one limit.
+func (x *exchange) sort() {
+	sorted := slices.Clone(x.order)
+	slices.SortStableFunc(sorted, func(a, b sentCharge) int { return strings.Compare(a.id, b.id) })
+	keys := 1
+	for i := range sorted[1:] {
+		switch a, b := sorted[i], sorted[i+1]; {
+		case a.id != b.id:
+			keys++
+		case a.limit.def != b.limit.def:
+			return
+		}
+	}
+	x.order, x.keys = sorted, keys
 }
 
 // abandoned reports whether all callers have left: no attempt is made for none of them.
@@ -101,70 +140,102 @@ func (x *exchange) finish(err error) {
 func (x *exchange) attempt() (string, error) {
 	s := x.store
 	// It waits for a reply even when all callers have left: a driver would close the connection otherwise.
-	ctx, cancel := context.WithTimeout(s.ctx, s.timeout(x.charges))
+	ctx, cancel := context.WithTimeout(s.ctx, s.timeout(len(x.order)))
 	defer cancel()
 	if x.number == 0 {
 		x.lane.number++
 		x.number, x.expiry, x.sent = x.lane.number, s.clock.expiry(x.end), time.Now()
 	}
+	switch {
+	case x.keys == 1 && !x.unsure && !x.general:
+		return s.querier.Query(ctx, "SELECT "+s.schema+".take_key($1::bigint, $2::bigint, $3::bigint, $4::boolean, $5::boolean, $6::text, $7::bytea, $8::bigint, $9::bigint, $10::bigint, $11::bigint, $12::bigint[])", x.keyArgs()...)
+	case x.keys > 0 && !x.unsure && !x.general:
+		return s.querier.Query(ctx, "SELECT "+s.schema+".take($1::bigint, $2::bigint, $3::bigint, $4::boolean, $5::text[], $6::bytea[], $7::bigint[])", x.takeArgs()...)
+	}
 	return s.querier.Query(ctx, "SELECT "+s.schema+".carry_out($1::bigint, $2::bigint, $3::bigint, $4::boolean, $5::text[], $6::text[], $7::bytea[], $8::bigint[], $9::text[])", x.args()...)
 }
 
-// longAgo is by how many milliseconds the charges of a caller that has left expire sooner than the call.
-// The call keeps its number and shape, as an earlier attempt may have been carried out; if none was,
-// these charges are late.
-const longAgo = 1 << 50
+// takeArgs writes the call down for take.sql.
+func (x *exchange) takeArgs() []string {
+	ids, defs := make([]string, 0, x.keys), make([]string, 0, x.keys)
+	var numbers []byte
+	for i := 0; i < len(x.order); {
+		first, n := x.order[i], 1
+		for i+n < len(x.order) && x.order[i+n].id == first.id {
+			n++
+		}
+		ids, defs = append(ids, hexadecimal(first.id)), append(defs, first.limit.def)
+		numbers = number(numbers, int64(n))
+		for _, v := range first.limit.plain {
+			numbers = number(numbers, v)
+		}
+		for _, c := range x.order[i : i+n] {
+			numbers = number(number(numbers, c.cost), c.early(x.end))
+		}
+		i += n
+	}
+	return append(x.head(x.lane.id), array(defs), array(ids), "{"+string(numbers[:len(numbers)-1])+"}")
+}
 
-// args writes the call down: see carry.sql.
+// keyArgs writes the call down for key.sql.
+func (x *exchange) keyArgs() []string {
+	limit := x.order[0].limit
+	args := append(x.head(x.lane.id), strconv.FormatBool(x.lane.refused), limit.def, hexadecimal(x.order[0].id))
+	for _, v := range limit.plain {
+		args = append(args, strconv.FormatInt(v, 10))
+	}
+	var charges []byte
+	for _, c := range x.order {
+		charges = number(number(charges, c.cost), c.early(x.end))
+	}
+	return append(args, "{"+string(charges[:len(charges)-1])+"}")
+}
+
+// head is what all functions begin with.
+func (x *exchange) head(lane int64) []string {
+	return []string{strconv.FormatInt(lane, 10), strconv.FormatInt(x.number, 10), strconv.FormatInt(x.expiry, 10), strconv.FormatBool(x.store.opts.Durable)}
+}
+
+// hexadecimal writes an id as an element of an array.
+func hexadecimal(id string) string { return `\x` + hex.EncodeToString([]byte(id)) }
+
+// args writes the call down for carry.sql.
 func (x *exchange) args() []string {
 	lane := x.lane.id
 	if !x.locks {
 		lane = 0
 	}
 	var ids, defs []string
-	for _, r := range x.requests {
-		for i := range r.charges {
-			ids = append(ids, r.charges[i].id)
-			if def := r.charges[i].limit.def; !slices.Contains(defs, def) {
-				defs = append(defs, def)
-			}
+	for _, c := range x.order {
+		ids = append(ids, c.id)
+		if !slices.Contains(defs, c.limit.def) {
+			defs = append(defs, c.limit.def)
 		}
 	}
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
 	var numbers []byte
 	var papers []string
-	group := int64(0)
-	for _, r := range x.requests {
-		early := int64((x.end.Sub(r.end) + time.Millisecond - 1) / time.Millisecond)
-		if r.left.Load() {
-			early = longAgo
+	group, last := int64(0), sentCharge{}
+	for _, c := range x.order {
+		if c.group > 0 && (c.of != last.of || c.group != last.group) {
+			group++ // the groups of each request are its own
 		}
-		last := 0
-		for i := range r.charges {
-			c := &r.charges[i]
-			key, _ := slices.BinarySearch(ids, c.id)
-			if c.group > 0 && c.group != last {
-				group++ // the groups of each request are its own
-			}
-			last = c.group
-			of := group
-			if c.group == 0 {
-				of = 0
-			}
-			for _, v := range [...]int64{int64(key) + 1, int64(slices.Index(defs, c.limit.def)) + 1, int64(c.op), c.cost, of, c.more, early} {
-				numbers = append(strconv.AppendInt(numbers, v, 10), ',')
-			}
-			papers = append(papers, c.paper)
+		last = c
+		of := group
+		if c.group == 0 {
+			of = 0
 		}
+		key, _ := slices.BinarySearch(ids, c.id)
+		for _, v := range [...]int64{int64(key) + 1, int64(slices.Index(defs, c.limit.def)) + 1, int64(c.op), c.cost, of, c.more, c.early(x.end)} {
+			numbers = number(numbers, v)
+		}
+		papers = append(papers, c.paper)
 	}
 	for i, id := range ids {
-		ids[i] = `\x` + hex.EncodeToString([]byte(id))
+		ids[i] = hexadecimal(id)
 	}
-	return []string{
-		strconv.FormatInt(lane, 10), strconv.FormatInt(x.number, 10), strconv.FormatInt(x.expiry, 10), strconv.FormatBool(x.store.opts.Durable),
-		array(defs), array(x.calendars()), array(ids), "{" + string(numbers[:len(numbers)-1]) + "}", array(papers),
-	}
+	return append(x.head(lane), array(defs), array(x.calendars()), array(ids), "{"+string(numbers[:len(numbers)-1])+"}", array(papers))
 }
 
 // array writes texts as an array of PostgreSQL.
@@ -200,6 +271,8 @@ func (x *exchange) receive(text string, err error) {
 		if !x.lacking(lackingOf(err)) {
 			x.finish(fmt.Errorf("weirsql: the windows that are needed are not found: %w", err))
 		}
+	case state == stateLater: // this reply had been given up
+		x.finish(errUnsure)
 	case isMissing(err):
 		x.finish(fmt.Errorf("weirsql: the tables and functions of schema %s are not there, or this user may not use them: run `%s`: %w", x.store.schema, x.store.opts.Schema.command(), err))
 	case repeatable(state):
@@ -222,6 +295,7 @@ func (x *exchange) receive(text string, err error) {
 const (
 	stateWindows = "WR002" // windows are needed that were not sent
 	stateForeign = "WR003" // a row holds what the functions cannot read
+	stateLater   = "WR005" // a later attempt of the call was carried out
 )
 
 // repeatable reports whether a call may succeed when it is repeated: there was no reply, or the server
@@ -243,6 +317,10 @@ func repeatable(state string) bool {
 
 // read gives each charge its result.
 func (x *exchange) read(text string) {
+	if text == "OTHER" {
+		x.general = true
+		return
+	}
 	head, rest, _ := strings.Cut(text, ";")
 	words := strings.Fields(head)
 	if len(words) == 2 {
@@ -251,7 +329,7 @@ func (x *exchange) read(text string) {
 	}
 	n, err := numbers(words, 4)
 	replies := strings.Split(rest, ";")
-	if err != nil || len(replies) != x.charges {
+	if err != nil || len(replies) != len(x.order) {
 		x.finish(errReply)
 		return
 	}
@@ -260,12 +338,13 @@ func (x *exchange) read(text string) {
 	if n[1] > 0 {
 		x.store.steps.Stepped(n[1], scripted.Span(n[2]))
 	}
+	x.lane.refused = false
+	for i, c := range x.order {
+		c.read(replies[i])
+		x.lane.refused = x.lane.refused || c.err == nil && !c.decision.Allowed
+	}
 	var again []*request
 	for _, r := range x.requests {
-		for i := range r.charges {
-			r.charges[i].read(replies[0])
-			replies = replies[1:]
-		}
 		switch {
 		case r.charges[0].err != errLate:
 			r.finish(nil)
@@ -360,15 +439,18 @@ func (c *charge) read(text string) {
 		c.decision.Remaining = c.limit.capacity
 	}
 	words = words[3:]
-	if (c.op == weir.OpReserve || c.op == weir.OpTakeSome) && len(words) > 0 {
+	if (c.op == weir.OpReserve || c.op == weir.OpTakeSome || c.op == weir.OpPeek) && len(words) > 0 {
 		v, err := strconv.ParseInt(words[0], 10, 64)
 		if err != nil {
 			c.err = errReply
 			return
 		}
-		if c.op == weir.OpReserve {
+		switch c.op {
+		case weir.OpReserve:
 			c.delay = scripted.Span(v)
-		} else {
+		case weir.OpPeek:
+			c.used = v
+		default:
 			c.taken = v
 		}
 		words = words[1:]

@@ -28,6 +28,36 @@ type limit struct {
 	def      string // its algorithm and parameters, and the name of its calendar
 	capacity int64
 	calendar *calendar // nil for one without
+	plain    []int64   // what take.sql has to know of it; nil if its charges are not for take
+}
+
+// The bounds of take.sql, within which no product is too large for a bigint.
+const (
+	maxPlainTicks = 1000
+	maxPlainFull  = 1 << 50
+)
+
+// plain returns the numbers that take.sql has to know of a limit: parameters 6 to 9 of bucket.sql, or 0, length, limit
+// and type of a window. Nil: the limit is neither a TokenBucket or LeakyBucket that starts full nor a FixedWindow
+// without a calendar, or its numbers are too large.
+func plain(d scripted.Definition) []int64 {
+	if d.Script == 3 && d.Numbers[0] < 2 && max(d.Numbers[1], d.Numbers[2]) <= maxPlainFull {
+		return []int64{0, d.Numbers[2], d.Numbers[1], d.Numbers[0]}
+	}
+	if d.Script != 1 || d.Numbers[0] > 1 {
+		return nil
+	}
+	kind, n, p, size, parameter := d.Numbers[0], d.Numbers[1], d.Numbers[2], d.Numbers[3], d.Numbers[4]
+	switch {
+	case kind == 0 && parameter > 0: // it does not start full
+		return nil
+	case kind == 0:
+		parameter = size
+	}
+	if n > maxPlainTicks || p < 1 || max(size, parameter) > maxPlainFull/p {
+		return nil
+	}
+	return []int64{n, p, size * p, parameter * p}
 }
 
 // compile checks a limit and encodes it for the functions.
@@ -43,7 +73,7 @@ func compile(l weir.Limit) (*limit, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &limit{capacity: prepared.Peek(nil, 0, 0).Limit}
+	c := &limit{capacity: prepared.Peek(nil, 0, 0).Limit, plain: plain(d)}
 	words := []string{strconv.Itoa(d.Script)}
 	for _, v := range d.Numbers {
 		words = append(words, strconv.FormatInt(v, 10))

@@ -22,8 +22,9 @@ type queue struct {
 // A lane sends one call at a time, each with a higher number than the one before: so the server has to
 // remember only the latest one to know a repeated call again.
 type lane struct {
-	id     int64
-	number int64
+	id      int64
+	number  int64
+	refused bool // a charge of the latest call: see key.sql
 }
 
 // maxCharges is how many charges a call carries, unless one batch has more: their keys are locked

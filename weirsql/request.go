@@ -66,14 +66,20 @@ type charge struct {
 	op    weir.Op
 	cost  int64
 	group int
-	more  int64 // Within of OpReserve; of a take, 1 where a receipt is wanted, 2 where it will be settled
+	more  int64 // Within of OpReserve; of a take, 1 where a receipt is wanted, 2 where it will be settled; of a peek, 3 for what is used
 	paper string
 
 	decision weir.Decision
 	receipt  weir.Receipt
 	delay    time.Duration
 	taken    int64
+	used     int64
 	err      error
+}
+
+// plain reports whether the charge is one for take.sql.
+func (c *charge) plain() bool {
+	return c.limit.plain != nil && c.op == weir.OpTake && c.cost > 0 && c.cost <= c.limit.capacity && c.group == 0 && c.more == 0
 }
 
 // request makes a request of a batch. The charges of a group are side by side, where its first one is.
@@ -135,7 +141,11 @@ func (s *Store) charge(index int, of *weir.Charge) (c charge, err error) {
 		if of.Once != "" && of.OnceFor > 0 {
 			c.paper += fmt.Sprintf("^%x^%d", sha256.Sum256(fmt.Appendf(nil, "%d:%s%s", len(c.id), c.id, of.Once)), int64(min(of.OnceFor, maxOnce)/tick))
 		}
-	case weir.OpPeek, weir.OpTakeSome, weir.OpCarry, weir.OpReset, weir.OpGiveBack:
+	case weir.OpPeek:
+		if of.Usage {
+			c.more = 3
+		}
+	case weir.OpTakeSome, weir.OpCarry, weir.OpReset, weir.OpGiveBack:
 	default:
 		return c, fmt.Errorf("%w: %v is no operation", weir.ErrCharge, of.Op)
 	}
@@ -180,7 +190,7 @@ func (r *request) deliver(batch []weir.Charge, out []weir.Decision) error {
 		c := &r.charges[i]
 		to := &batch[c.index]
 		out[c.index] = c.decision
-		to.Delay, to.Taken, to.Err = c.delay, c.taken, c.err
+		to.Delay, to.Taken, to.Used, to.Err = c.delay, c.taken, c.used, c.err
 		if c.op != weir.OpSettle {
 			to.Receipt = c.receipt
 		}

@@ -91,7 +91,7 @@ func inBubble(t *testing.T, test func(t *testing.T, s *Store, p *server)) {
 // costing returns a batch of charges with these costs.
 func costing(costs ...int64) (batch []weir.Charge) {
 	for i, cost := range costs {
-		batch = append(batch, weir.Charge{Name: "x", Key: strconv.Itoa(i), Cost: cost, Limit: weir.FixedWindow{Limit: 100, Window: time.Hour}})
+		batch = append(batch, weir.Charge{Name: "x", Key: strconv.Itoa(i), Cost: cost, Limit: weir.SlidingCounter{Limit: 100, Window: time.Hour}})
 	}
 	return batch
 }

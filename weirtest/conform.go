@@ -29,8 +29,8 @@ type Subject struct {
 	// token_bucket.
 	Open func(l weir.Limit, c *Clock) (Taker, error)
 	// Blind means that the Subject is a store: it has only the states. Those of TokenBucket, LeakyBucket,
-	// SmoothBursty and IntervalBucket hold their outstanding reservations, as NewStoreModel has it; those
-	// of WarmUp do not, and may give back less. Its keys have a state for each of the
+	// SmoothBursty, IntervalBucket and WarmUp hold their outstanding reservations, as NewStoreModel has
+	// it. Its keys have a state for each of the
 	// last two versions of their limit, and clocks that go on where the store's steps back: see
 	// Versions. Its Takers must be Switchers.
 	Blind bool

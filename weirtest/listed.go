@@ -46,6 +46,8 @@ func listing(l algorithm) algorithm {
 			p.list = new(listed)
 		case *intervalBucket:
 			p.list = true
+		case *warmUp:
+			p.list = true
 		}
 	}
 	return l
@@ -61,6 +63,8 @@ func numberFrom(l algorithm, first int) {
 		case *smoothBursty:
 			p.ids = first
 		case *intervalBucket:
+			p.ids = first
+		case *warmUp:
 			p.ids = first
 		}
 	}

@@ -42,8 +42,8 @@ func NewModel(l weir.Limit, tick time.Duration) *Model { return newModel(l, tick
 func NewBlindModel(l weir.Limit, tick time.Duration) *Model { return newModel(l, tick, true) }
 
 // NewStoreModel returns the model of a limit whose states hold their outstanding reservations, as far
-// as the algorithm allows: those of TokenBucket, LeakyBucket, SmoothBursty and IntervalBucket do. The
-// others are as in NewBlindModel.
+// as the algorithm needs it: those of TokenBucket, LeakyBucket, SmoothBursty, IntervalBucket and WarmUp
+// do. The others are as in NewBlindModel.
 func NewStoreModel(l weir.Limit, tick time.Duration) *Model {
 	m := newModel(l, tick, true)
 	m.listing, m.algorithm = true, listing(m.algorithm)

@@ -161,8 +161,8 @@ func (b *intervalBucket) reserveFor(keeps bool, now int64, due *big.Rat, cost in
 	b.ids++
 	m.id = b.ids
 	if b.list {
-		if when.Cmp(big.NewInt(now)) <= 0 { // a charge that goes later may be given back before
-			b.open = b.open.effective()
+		if when.Cmp(big.NewInt(now)) <= 0 && tokens.Cmp(big.NewInt(b.burst)) == 0 { // a charge that goes later may be given back before
+			b.open = nil
 		}
 		if keeps {
 			b.open = b.open.lasting(now, b.tick)

@@ -140,7 +140,7 @@ func (n *nginxBucket) note(c chargeAgain) {
 	if n.level(down(c.goes)) == 0 {
 		n.again = again{}
 	}
-	n.again = n.again.charged(n, c)
+	n.again = n.again.charged(n, c, maxAgain)
 	n.make(c)
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"time"
 
 	"github.com/weirflow/weir"
@@ -24,14 +25,19 @@ type warmUp struct {
 	next   *big.Rat // when the next charge may go on
 
 	blind bool
-	again again
-	ids   int
+	// of a store whose states hold their reservations, which are blind for all others
+	list bool
+	// of a list: the next charge is not remembered
+	forgetful bool
+	again     again
+	ids       int
 }
 
 // warmMark has the state before a charge and just after it, and the id of the outstanding
 // reservation.
 type warmMark struct {
 	cost, at              int64
+	goes                  *big.Rat
 	storedWas, storedThen *big.Rat
 	nextWas, nextThen     *big.Rat
 	id                    int
@@ -154,21 +160,40 @@ func (w *warmUp) reached() *big.Int {
 	return latest(new(big.Int).Sub(floor(w.next), ceil(coldest)), new(big.Int))
 }
 
-func (w *warmUp) charge(at *big.Rat, cost int64) { w.note(at, cost, 0) }
+func (w *warmUp) charge(at *big.Rat, cost int64) { w.note(at, at, cost, 0) }
 
 // note makes a charge, and remembers it. Charges from before it was last completely cold are
-// dropped if it would also be cold without some of them, because they add nothing then. Only a reservation goes on later than it is charged.
-func (w *warmUp) note(at *big.Rat, cost int64, id int) {
-	stored, goes := w.at(at)
-	if stored.Cmp(w.max) == 0 && goes.Cmp(at) == 0 && w.stored != nil && sub(at, exact(floor(w.next))).Cmp(w.coldIn()) > 0 {
+// dropped if it would also be cold without some of them, because they add nothing then. A store's
+// state may be dropped once it is cold, so it drops them then.
+func (w *warmUp) note(at, goes *big.Rat, cost int64, id int) {
+	if w.cold(at) && w.stored != nil && (w.list || sub(at, exact(floor(w.next))).Cmp(w.coldIn()) > 0) {
 		w.again = again{}
 	}
-	if id == 0 {
-		goes = at
-	}
 	c := chargeAgain{id: id, cost: cost, goes: goes}
-	w.again = w.again.charged(w, c)
+	if w.list && id != 0 {
+		w.again = w.again.lasting(at, w.tick)
+	}
+	w.again = w.again.charged(w, c, w.mostAgain())
 	w.make(c)
+}
+
+func (w *warmUp) cold(at *big.Rat) bool {
+	stored, next := w.at(at)
+	return stored.Cmp(w.max) == 0 && next.Cmp(at) == 0
+}
+
+// mostAgain limits how many charges are repeated: of a store's state fewer, where its numbers need
+// more than doubles.
+func (w *warmUp) mostAgain() int {
+	if !w.list || w.free() {
+		return maxAgain
+	}
+	above := mul(mul(whole(4), w.period), exact(new(big.Int).Mul(w.t.Denom(), w.factor().Denom()))) // the threshold
+	climb := new(big.Int).Sub(w.factor().Num(), w.factor().Denom())
+	if mul(mul(above, above), exact(climb)).Cmp(whole(mostInStore)) <= 0 {
+		return maxAgain
+	}
+	return maxAgain / 4
 }
 
 // coldIn returns how long it is idle at most until it is completely cold, whatever is given back.
@@ -206,38 +231,80 @@ func (w *warmUp) reserve(now int64, _ *big.Rat, cost int64) mark {
 func (w *warmUp) reserveAt(at *big.Rat, cost int64) mark { return w.reserveFrom(down(at), at, cost) }
 
 func (w *warmUp) reserveFrom(now int64, at *big.Rat, cost int64) mark {
-	m := warmMark{cost: cost, at: now, storedWas: w.stored, nextWas: w.next}
+	_, goes := w.at(at)
+	return w.reserveFor(!w.blind || w.list && !w.forgetful, now, at, goes, cost)
+}
+
+// fill charges what another version of the limit admitted, so its work goes now.
+func (w *warmUp) fill(now, cost int64, keeps bool) mark {
+	return w.reserveFor(w.list && keeps, now, whole(now), whole(now), cost)
+}
+
+// reserveFor charges work that goes at a time; keeps is whether the charge is remembered.
+func (w *warmUp) reserveFor(keeps bool, now int64, at, goes *big.Rat, cost int64) mark {
+	m := warmMark{cost: cost, at: now, goes: goes, storedWas: w.stored, nextWas: w.next}
 	if w.stored == nil {
 		m.storedWas, m.nextWas = w.max, whole(now)
 	}
-	if w.ids++; !w.blind {
-		m.id = w.ids
+	if w.list { // a store's states that are cold are states, too
+		w.stored, w.next = m.storedWas, m.nextWas
 	}
-	w.note(at, cost, m.id)
+	if w.ids++; keeps {
+		m.id = w.ids
+	} else {
+		goes = at
+	}
+	w.note(at, goes, cost, m.id)
 	m.storedThen, m.nextThen = w.stored, w.next
 	return m
 }
 
 func (w *warmUp) drop(m mark) { w.again = w.again.without(m.(warmMark).id) }
 
-// giveBack computes the state as if the actual cost had been charged at first. A blind model does
-// so only if nothing was charged since.
-func (w *warmUp) giveBack(_ int64, m mark, amount int64) {
+// giveBack computes the state as if the actual cost had been charged at first. A charge that is not
+// remembered is given back only if nothing was charged since, and one in a store's state only until
+// the limit is cold again.
+func (w *warmUp) giveBack(now int64, m mark, amount int64) {
 	c := m.(warmMark)
-	if !w.blind {
-		if was, left := w.again.giveBack(c.id, amount); was != nil {
-			now := was.(*warmUp)
-			w.stored, w.next, w.again = now.stored, now.next, left
+	remembered := c.id
+	switch last := len(w.again.charges) - 1; {
+	case c.id != 0 && w.list && w.cold(whole(now)):
+		return
+	case c.id != 0 && w.list && c.final(now, w.tick):
+		w.drop(m)
+		return
+	case c.id != 0:
+	case w.stored.Cmp(c.storedThen) != 0 || w.next.Cmp(c.nextThen) != 0:
+		return
+	case last >= 0:
+		l := &w.again.charges[last]
+		if l.id != 0 || l.cost != c.cost || l.goes.Cmp(whole(c.at)) != 0 {
+			return
+		}
+		w.again.charges = slices.Clone(w.again.charges)
+		remembered = -1
+		w.again.charges[last].id = remembered
+	default:
+		w.stored, w.next = c.storedWas, c.nextWas
+		if actual := c.cost - amount; actual > 0 {
+			w.charge(whole(c.at), actual)
 		}
 		return
 	}
-	if w.stored.Cmp(c.storedThen) != 0 || w.next.Cmp(c.nextThen) != 0 {
-		return
+	if was, left := w.again.giveBack(remembered, amount); was != nil {
+		now := was.(*warmUp)
+		w.stored, w.next, w.again = now.stored, now.next, left
 	}
-	w.stored, w.next = c.storedWas, c.nextWas
-	if actual := c.cost - amount; actual > 0 {
-		w.charge(whole(c.at), actual)
-	}
+}
+
+// final reports whether a charge is too old for a store's state to remember it.
+func (c warmMark) final(now int64, tick time.Duration) bool {
+	return expired(promisedCharge{goes: c.goes}, whole(now), tick)
+}
+
+func (w *warmUp) expired(now int64, m mark) bool {
+	c := m.(warmMark)
+	return c.id != 0 && c.final(now, w.tick) && !w.cold(whole(now))
 }
 
 func (w *warmUp) turn(seen *big.Rat, cost int64) *big.Rat {
@@ -264,7 +331,9 @@ func (w *warmUp) changedTo(now int64, o algorithm) algorithm {
 	if !ok {
 		return transfer(now, w, o)
 	}
-	next.ids, next.again = w.ids, w.again.changed(now, next.bare().(remade))
+	if !w.list { // a store's state begins without reservations
+		next.ids, next.again = w.ids, w.again.changed(now, next.bare().(remade))
+	}
 	if w.stored == nil {
 		return next
 	}
@@ -295,10 +364,15 @@ func (w *warmUp) parts(t *big.Rat) *big.Rat {
 // denominator returns into how many parts a state divides a clock unit: the denominator of the
 // rate, times that of the cold factor.
 func (w *warmUp) denominator() *big.Int {
-	// max*t = period*(1/2 + 2/(1+c)), so c = 4/(2*max*t/period - 1) - 1
-	c := sub(quo(whole(4), sub(quo(mul(whole(2), mul(w.max, w.t)), w.period), whole(1))), whole(1))
+	c := w.factor()
 	five := new(big.Int).Mul(big.NewInt(5), c.Denom())
 	return new(big.Int).Mul(w.t.Denom(), five.Add(five, c.Num()))
+}
+
+// factor returns the cold factor.
+func (w *warmUp) factor() *big.Rat {
+	// max*t = period*(1/2 + 2/(1+c)), so c = 4/(2*max*t/period - 1) - 1
+	return sub(quo(whole(4), sub(quo(mul(whole(2), mul(w.max, w.t)), w.period), whole(1))), whole(1))
 }
 
 func (w *warmUp) spent(now int64) *big.Int {

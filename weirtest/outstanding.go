@@ -66,11 +66,6 @@ func (o outstanding) has(id int) bool {
 	return slices.ContainsFunc(o, func(c openCharge) bool { return c.id == id })
 }
 
-// effective is the reservations that can still give something back.
-func (o outstanding) effective() outstanding {
-	return slices.DeleteFunc(slices.Clone(o), func(c openCharge) bool { return c.most != nil && c.most.Sign() == 0 })
-}
-
 // lasting is the reservations that a store's state still remembers at now.
 func (o outstanding) lasting(now int64, tick time.Duration) outstanding {
 	return slices.DeleteFunc(slices.Clone(o), func(c openCharge) bool {
@@ -120,12 +115,12 @@ type remade interface {
 	bare() algorithm // a copy without outstanding reservations
 }
 
-// charged records a charge that is about to be made.
-func (a again) charged(l remade, c chargeAgain) again {
+// charged records a charge that is about to be made, of the most that are kept.
+func (a again) charged(l remade, c chargeAgain, most int) again {
 	if a.before == nil && c.id == 0 {
 		return a
 	}
-	if len(a.charges) == maxAgain {
+	if len(a.charges) == most {
 		a.charges = slices.Clone(a.charges)
 		a.charges[0].id = 0
 		a = a.trimmed()
@@ -164,7 +159,7 @@ func repeated(before algorithm, charges []chargeAgain) algorithm {
 
 // changed records a change of the limit.
 func (a again) changed(now int64, to remade) again {
-	return a.charged(nil, chargeAgain{goes: whole(now), to: to})
+	return a.charged(nil, chargeAgain{goes: whole(now), to: to}, maxAgain)
 }
 
 // giveBack returns the state without an amount of a reservation's cost, or nil if the reservation
@@ -180,6 +175,17 @@ func (a again) giveBack(id int, amount int64) (algorithm, again) {
 		a.charges = slices.Delete(a.charges, i, i+1)
 	}
 	return repeated(a.before, a.charges), a.trimmed()
+}
+
+// lasting ends the reservations that a store's state no longer remembers at now.
+func (a again) lasting(now *big.Rat, tick time.Duration) again {
+	a.charges = slices.Clone(a.charges)
+	for i, c := range a.charges {
+		if expired(promisedCharge{goes: c.goes}, now, tick) {
+			a.charges[i].id = 0
+		}
+	}
+	return a.trimmed()
 }
 
 // without ends a reservation without giving anything back.

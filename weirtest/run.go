@@ -384,6 +384,7 @@ func (x *run) request(s *Step) (result, error) {
 		}
 	}
 	v := x.engine.Decide(req)
+	v.WithoutPlaces()
 	v.KeepEstimates()
 	res := result{status: http.StatusOK, decision: &v.Decision, delay: v.Delay, delayed: true}
 	if v.Route >= 0 {

@@ -35,7 +35,7 @@ func settledWarmUp(m *weirtest.Model, seed string, cost int64, takes time.Durati
 }
 
 // TestSettledWarmUp: where requests go at once, the exact rule admits no more than the rule for states
-// alone, which stores have for a WarmUp. docs/guarantees.md has the figures of a run with -v.
+// alone. docs/guarantees.md has the figures of a run with -v.
 func TestSettledWarmUp(t *testing.T) {
 	raced.Skip(t)
 	for _, period := range []time.Duration{time.Second, 10 * time.Second} {

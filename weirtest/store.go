@@ -138,6 +138,9 @@ func (s *Store) one(c *weir.Charge) (d weir.Decision, err error) {
 		d = s.take(k, c)
 	case weir.OpPeek:
 		d = k.Peek(c.Limit, s.now, c.Cost)
+		if c.Used = 0; c.Usage {
+			c.Used = k.Used(c.Limit, s.now)
+		}
 	case weir.OpReserve:
 		d, c.Delay = s.reserve(k, c, c.Cost, max(c.Within, -1), true)
 	case weir.OpSettle:

@@ -176,6 +176,29 @@ func ask(t *testing.T, s weir.Store, c *weir.Charge) weir.Decision {
 
 var bucket = weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 5}
 
+// TestStoreUsage: a peek says what is used, also beyond the limit; and the test of that finds a store that
+// returns none.
+func TestStoreUsage(t *testing.T) {
+	s, _ := newStore()
+	weirtest.Usage(t, s, "usage")
+	var found failures
+	weirtest.Usage(&found, unaware{s}, "other")
+	if found.n == 0 {
+		t.Error("a store that returns nothing as used was not found")
+	}
+}
+
+// unaware is a store that does not return what is used.
+type unaware struct{ weir.Store }
+
+func (u unaware) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
+	err := u.Store.Do(ctx, batch, out)
+	for i := range batch {
+		batch[i].Used = 0
+	}
+	return err
+}
+
 func TestStoreTakesSome(t *testing.T) {
 	s, clock := newStore()
 	some := weir.Charge{Name: "a", Key: "k", Limit: bucket, Cost: 3, Op: weir.OpTakeSome}

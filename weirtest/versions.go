@@ -237,6 +237,17 @@ func (v *Versions) Peek(l weir.Limit, now, cost int64) weir.Decision {
 	return w.decision(w.model.Peek(now, cost), now, cost)
 }
 
+// Used is how much of a limit is used, also beyond its capacity.
+func (v *Versions) Used(l weir.Limit, now int64) int64 {
+	now = v.time(now)
+	parts, _ := all(v.open(l, now).model.algorithm)
+	most := new(big.Int)
+	for _, p := range parts {
+		most = latest(most, heldBy(p, now))
+	}
+	return clamp(most)
+}
+
 // Carry keeps the state that a version begins with.
 func (v *Versions) Carry(l weir.Limit, now int64) {
 	now = v.time(now)
@@ -307,6 +318,8 @@ func (w *view) forgetful(v bool) {
 				p.forgetful = v
 			case *intervalBucket:
 				p.forgetful = v
+			case *warmUp:
+				p.forgetful = v
 			}
 		}
 	}
@@ -370,7 +383,7 @@ func (v *Versions) Settle(l weir.Limit, now int64, id int, actual int64) (expire
 // All.
 func listedInStores(l weir.Limit) bool {
 	switch l.(type) {
-	case weir.TokenBucket, weir.LeakyBucket, weir.SmoothBursty, weir.IntervalBucket:
+	case weir.TokenBucket, weir.LeakyBucket, weir.SmoothBursty, weir.IntervalBucket, weir.WarmUp:
 		return true
 	}
 	return false

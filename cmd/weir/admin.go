@@ -214,6 +214,25 @@ func (s *servers) ask(ctx context.Context, method, address string, body any, fil
 		req.Header.Set("Authorization", "Bearer "+s.token)
 	}
 	resp, err := s.client.Do(req)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		err = s.failure(req, resp, err)
+		var r *refused
+		if errors.As(err, &r) {
+			r.file = file
+		}
+		return err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, out)
+}
+
+// failure is the error of a request that got no response, or one that is an error. It reads and closes the
+// response.
+func (s *servers) failure(req *http.Request, resp *http.Response, err error) error {
 	if err != nil {
 		var of *url.Error
 		if errors.As(err, &of) {
@@ -229,20 +248,17 @@ func (s *servers) ask(ctx context.Context, method, address string, body any, fil
 	if err != nil {
 		return err
 	}
-	if resp.StatusCode != http.StatusOK {
-		r := &refused{file: file}
-		switch {
-		case resp.StatusCode == http.StatusUnauthorized && s.token == "":
-			return fmt.Errorf("the server wants a token: name a file with the token of %s with --token-file FILE or $%s", s.at.tokens(), s.at.tokenVariable())
-		case resp.StatusCode == http.StatusUnauthorized:
-			return fmt.Errorf("the token in %s is wrong: it is not in %s of the server", s.tokenFile, s.at.tokens())
-		}
-		if json.Unmarshal(text, r) != nil || r.Detail == "" {
-			r.Detail = fmt.Sprintf("it responded %s: is this the address of listen.%s of weir serve?", resp.Status, s.at.name())
-		}
-		return r
+	switch {
+	case resp.StatusCode == http.StatusUnauthorized && s.token == "":
+		return fmt.Errorf("the server wants a token: name a file with the token of %s with --token-file FILE or $%s", s.at.tokens(), s.at.tokenVariable())
+	case resp.StatusCode == http.StatusUnauthorized:
+		return fmt.Errorf("the token in %s is wrong: it is not in %s of the server", s.tokenFile, s.at.tokens())
 	}
-	return json.Unmarshal(text, out)
+	r := new(refused)
+	if json.Unmarshal(text, r) != nil || r.Detail == "" {
+		r.Detail = fmt.Sprintf("it responded %s: is this the address of listen.%s of weir serve?", resp.Status, s.at.name())
+	}
+	return r
 }
 
 // planned is the list of changes that a server reports for a policy.

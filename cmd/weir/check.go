@@ -53,7 +53,7 @@ and exits with 1 if a limit can be passed or if that cannot be found out.`,
 					file = completed
 				}
 			}
-			problems := append(slices.Clone(file.Problems), wrong...)
+			problems := slices.Concat(file.Problems, wrong, server.Warnings(file))
 			slices.SortStableFunc(problems, func(a, b policyfile.Problem) int {
 				return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
 			})

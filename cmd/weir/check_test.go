@@ -3,6 +3,7 @@ package main
 import (
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -104,6 +105,30 @@ func TestCheckOfServices(t *testing.T) {
 			t.Errorf("%s: %d %s%s", policy, code, out, errs)
 		}
 	}
+}
+
+// TestSecretThatEveryUserCanRead: a warning at the URL in check, and in the log of serve.
+func TestSecretThatEveryUserCanRead(t *testing.T) {
+	dir := files(t, map[string]string{"secret": strings.Repeat("a1", 32)})
+	const warning = "every user of this machine can read "
+	policy := "listen: { admin: \"127.0.0.1:0\" }\nstores: { s: { nodes: 2, on_failure: deny, url: \"cluster+leaf://127.0.0.1:1?secret_file=" + dir + "/secret\" } }\n"
+	if err := os.WriteFile(dir+"/p.yaml", []byte(policy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []os.FileMode{0o600, 0o644} {
+		want := mode == 0o644
+		if err := os.Chmod(dir+"/secret", mode); err != nil {
+			t.Fatal(err)
+		}
+		code, out, errs := weir(t, "", "check", dir+"/p.yaml")
+		if code != 0 || errs != "" || strings.Contains(out, "p.yaml:2:49: warning: secret_file: "+warning+dir+"/secret (mode 0644)") != want {
+			t.Errorf("%o: %d %s%s", mode, code, out, errs)
+		}
+	}
+	r := startWeir(t, "serve", "--config", dir+"/p.yaml") // every user can read it now
+	r.until(warning)
+	r.until(`"msg":"serving"`)
+	r.stop()
 }
 
 // TestCheckAcceptsWhatServeServes: policies that look like mistakes and are valid.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,5 +39,16 @@ func TestAPIPlansExample(t *testing.T) {
 		t.Errorf("it printed:\n%s", out)
 	case string(shown[2]) != string(shown[3]):
 		t.Errorf("%s were admitted, and %s are used", shown[2], shown[3])
+	}
+}
+
+// TestOverloadExample: the policy of examples/overload is valid without warnings, and its script holds.
+func TestOverloadExample(t *testing.T) {
+	var out, words bytes.Buffer
+	if code := run(t.Context(), []string{"check", "../../examples/overload/policy.yaml"}, nil, &out, &words); code != 0 || out.String() != "../../examples/overload/policy.yaml: ok: 1 limit, 3 routes\n" || words.Len() > 0 {
+		t.Errorf("check ended with %d:\n%s%s", code, &out, &words)
+	}
+	if code := run(t.Context(), []string{"test", "../../examples/overload/overload.weir"}, nil, &out, &words); code != 0 {
+		t.Errorf("test ended with %d:\n%s%s", code, &out, &words)
 	}
 }

@@ -28,7 +28,7 @@ import (
 const ballastSize = 64 << 20
 
 func serveCommand() *cobra.Command {
-	var config, node string
+	var config, node, candidate string
 	var asEnvoy bool
 	var grace time.Duration
 	c := &cobra.Command{
@@ -82,17 +82,18 @@ Without a file, serve runs a demo: an upstream of its own, and one limit per cli
 				text = policyOfEnvironment(log, os.Environ())
 			}
 			err = server.Serve(cmd.Context(), server.Options{
-				Path:    config,
-				Policy:  text,
-				Node:    node,
-				Log:     log,
-				Out:     cmd.OutOrStdout(),
-				Grace:   grace,
-				Reload:  reload,
-				Reopen:  reopen,
-				Restart: restart,
-				Program: program,
-				Sockets: sockets,
+				Path:      config,
+				Policy:    text,
+				Node:      node,
+				Candidate: candidate,
+				Log:       log,
+				Out:       cmd.OutOrStdout(),
+				Grace:     grace,
+				Reload:    reload,
+				Reopen:    reopen,
+				Restart:   restart,
+				Program:   program,
+				Sockets:   sockets,
 			})
 			var invalid *policyfile.InvalidError
 			if errors.As(err, &invalid) {
@@ -103,6 +104,7 @@ Without a file, serve runs a demo: an upstream of its own, and one limit per cli
 		},
 	}
 	c.Flags().StringVar(&config, "config", "", "the policy file, in place of the argument; default: a demo")
+	c.Flags().StringVar(&candidate, "candidate", "", "a second policy file on trial: it decides about the gateway's requests in states of its own, without any effect; weir promote makes it active")
 	c.Flags().StringVar(&node, "node", "", "which node this is of a store with a URL like cluster://10.0.0.1:6222,10.0.0.2:6222,10.0.0.3:6222")
 	c.Flags().BoolVar(&asEnvoy, "envoy", false, "serve as envoyproxy/ratelimit does, by its environment variables")
 	c.Flags().DurationVar(&grace, "grace", 30*time.Second, "how long requests in flight may take to finish after a signal to stop")

@@ -84,7 +84,7 @@ func TestCheck(t *testing.T) {
 func TestReplay(t *testing.T) {
 	dir := files(t, map[string]string{"p.yaml": shop, "log": accessLog})
 	code, out, errs := weir(t, "", "replay", "--config", dir+"/p.yaml", "--json", "--decisions", dir+"/decisions", dir+"/log")
-	if code != 0 || out != `{"requests":4,"unparsed":1,"limits":{"per-sku":{"allowed":2,"limited":1,"delayed":0}}}`+"\n" {
+	if code != 0 || !strings.HasPrefix(out, `{"requests":4,"unparsed":1,"limits":{"per-sku":{"allowed":2,"limited":1,"delayed":0}},"first":`) {
 		t.Errorf("%d %q %q", code, out, errs)
 	}
 	if !strings.Contains(errs, "1 line could not be read") || !strings.Contains(errs, `line 3: no first field: want HOST IDENT USER [TIME] and a request: "rubbish"`) {
@@ -104,6 +104,27 @@ func TestReplay(t *testing.T) {
 	}
 	if code, out, errs := weir(t, "\x1f\x8bbroken", "replay", "--config", dir+"/p.yaml", "--json", dir+"/log", "-"); code != 1 || !strings.Contains(out, `"requests":4`) || !strings.Contains(errs, "-: the file starts like gzip") {
 		t.Errorf("%d %q %q", code, out, errs)
+	}
+}
+
+func TestSweep(t *testing.T) {
+	dir := files(t, map[string]string{"p.yaml": shop, "log": accessLog})
+	code, out, errs := weir(t, "", "replay", dir+"/p.yaml", "--json", "--sweep", "rate=1/m,2/m", "--sweep", "burst=1..5", dir+"/log")
+	if code != 0 || !strings.HasPrefix(out, `{"requests":4,"unparsed":1,"clients":`) || strings.Count(out, `"rate":"`) != 6 || !strings.Contains(errs, "1 line could not be read") {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
+	code, out, errs = weir(t, "", "replay", dir+"/p.yaml", "--sweep", "limit=per-sku rate=1/m..2/m burst=1..5", dir+"/log")
+	if code != 0 || !strings.Contains(out, "rate   burst   requests limited") || strings.Count(out, "/m ") != 6 {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
+	for _, c := range [][]string{
+		{"--sweep", "size=1", "--sweep: the limit per-sku has no parameter \"size\" that can be varied: it has rate and burst"},
+		{"--sweep", "burst=1,2", "--decisions", dir + "/d", "leave one of them out"},
+	} {
+		want := c[len(c)-1]
+		if code, _, errs := weir(t, "", append([]string{"replay", dir + "/p.yaml", dir + "/log"}, c[:len(c)-1]...)...); code != 2 || !strings.Contains(errs, want) {
+			t.Errorf("%q: %d %q", c, code, errs)
+		}
 	}
 }
 

@@ -1036,7 +1036,7 @@ local function lackslist(O, lacks, t, later, keeps)
   local N = {O and O[1] or 0}
   for i = 2, O and #O or 0, 3 do
     local most = min(O[i + 2], lacks)
-    if (most > 0 or later) and not (keeps and O[i + 1] < t) then
+    if (lacks > 0 or later) and not (keeps and O[i + 1] < t) then
       N[#N + 1], N[#N + 2], N[#N + 3] = O[i], O[i + 1], most
     end
   end
@@ -1872,6 +1872,17 @@ kinds[6] = {
 -- is whole, and waits are whole parts of a clock unit. A state is the time at which the next charge
 -- may go, in clock units; the number of elements of the parts by which it is later, and those
 -- elements; and what is stored. Both are a number, or limbs if they are larger.
+--
+-- While reservations are outstanding, the last element is a list: the latest number of a reservation;
+-- the state before the charges of the list; and the charges since the oldest outstanding reservation,
+-- five elements each:
+--   the number of an outstanding reservation, or 0; the time after which it is final; when its work
+--   goes, in clock units and parts; the cost
+-- A charge costs more the colder it finds the limit, so giving a reservation back repeats the others,
+-- each at the time at which its work goes. The number is the time of the charge, or the next free one.
+-- A charge that finds the limit completely cold ends all reservations. weirtest.Versions is the model
+-- of this.
+local mostagain, mostagainwide, finalagain = 64, 16, 900000000 -- charges of a list; of one whose limit needs limbs; how long after their work may go
 
 -- slice is some elements of a list as a number (0 if there are none), or as limbs.
 local function slice(S, from, to)
@@ -1881,10 +1892,19 @@ local function slice(S, from, to)
   return {unpack(S, from, to)}
 end
 
+-- againlist is the list of a state; nil if it has none.
+local function againlist(S)
+  local J = S and S[#S]
+  return type(J) == 'table' and J or nil
+end
+
 -- warmread is when the next charge may go, in clock units and parts, and what is stored.
 local function warmread(S)
-  local parts = S[2]
-  return S[1], slice(S, 3, 2 + parts), slice(S, 3 + parts, #S)
+  local parts, n = S[2], #S
+  if type(S[n]) == 'table' then
+    n = n - 1
+  end
+  return S[1], slice(S, 3, 2 + parts), slice(S, 3 + parts, n)
 end
 
 local function warmstate(next, rest, stored)
@@ -1907,23 +1927,28 @@ local function warmstate(next, rest, stored)
   return S
 end
 
--- warmat is what is stored at t, and when the next charge may go. While that lies ahead, nothing
--- more is stored. Idle time that begins within a clock unit is rounded up to a tick.
-local function warmat(P, S, t)
+-- warmat is what is stored at t and parts of a clock unit (default: none), and when the next charge
+-- may go. While that lies ahead, nothing more is stored. Idle time that begins or ends within a clock
+-- unit is rounded up to a tick.
+local function warmat(P, S, t, parts)
+  parts = parts or 0
   if not S then
-    return P.full, t, 0
+    return P.full, t, parts
   end
   local next, rest, stored = warmread(S)
-  if next >= t then
+  if next > t or next == t and wideless(parts, rest) == 0 then
     return stored, next, rest
   elseif P.free then
-    return stored, t, 0
+    return stored, t, parts
   end
   local more = widemul(t - next, P.d)
-  if rest ~= 0 then
+  if parts ~= 0 then
+    local idle = wideless(wideadd(widemul(t - next, P.unit), parts), rest)
+    more = wideup(widemul(idle, P.d), P.unit)
+  elseif rest ~= 0 then
     more = wideless(more, (widedivide(widemul(rest, P.d), P.unit)))
   end
-  return wideleast(wideadd(stored, more), P.full), t, 0
+  return wideleast(wideadd(stored, more), P.full), t, parts
 end
 
 -- warmup is the first clock reading that is not before a time.
@@ -1963,6 +1988,170 @@ local function warmended(next, rest)
   return next, rest
 end
 
+-- iscold reports whether all that can be stored is stored, and the next charge may go at t.
+local function iscold(P, S, t)
+  local stored, next, rest = warmat(P, S, t)
+  return next == t and rest == 0 and wideless(P.full, stored) == 0
+end
+
+-- charged is a state after some charges of a list, each made at the time at which its work goes.
+local function charged(P, S, J, from, to)
+  for i = from, to, 5 do
+    local stored, next, rest = warmat(P, S, J[i + 2], J[i + 3])
+    stored, next, rest = warmtake(P, stored, J[i + 4], next, rest)
+    next, rest = warmended(next, rest)
+    S = warmstate(next, rest, stored)
+  end
+  return S
+end
+
+-- trimmed is a list without the charges before its oldest outstanding reservation.
+local function trimmed(P, J)
+  local first = 3
+  while J[first] == 0 do
+    first = first + 5
+  end
+  if first > #J then
+    return {J[1]}
+  elseif first == 3 then
+    return J
+  end
+  local N = {J[1], charged(P, J[2], J, 3, first - 1)}
+  for i = first, #J do
+    N[#N + 1] = J[i]
+  end
+  return N
+end
+
+-- withlist is a state with another list. Without reservations, a list stays while numbers are ahead of
+-- the clock.
+local function withlist(S, J)
+  local next, n = {}, #S
+  if type(S[n]) == 'table' then
+    n = n - 1
+  end
+  for i = 1, n do
+    next[i] = S[i]
+  end
+  if J and (#J > 1 or J[1] >= now) then
+    next[n + 1] = J
+  end
+  return next
+end
+
+-- mostcharges is how many charges a list has at most: repeating them must not keep the server from
+-- other clients for long.
+local function mostcharges(P)
+  local x = P.free and 0 or wideless(P.full, P.threshold)
+  if P.free or type(widemul(widemul(x, x), P.climb)) == 'number' then
+    return mostagain
+  end
+  return mostagainwide
+end
+
+-- listedcharge is a list with a charge that is about to be made, and the number of a reservation. The
+-- reservations that are final are dropped where another one is added. A charge for which the list has
+-- no room pushes out the oldest reservation.
+local function listedcharge(P, S, t, goes, parts, cost, keeps)
+  local N, number = {0}, 0
+  for i, v in ipairs(againlist(S) or N) do
+    N[i] = v
+  end
+  if S and iscold(P, S, t) then
+    N = {N[1]}
+  end
+  if keeps then
+    for i = 3, #N, 5 do
+      if N[i + 1] < t then
+        N[i] = 0
+      end
+    end
+    N = trimmed(P, N)
+  end
+  if #N > 2 and #N >= 2 + 5 * mostcharges(P) then
+    toomany = toomany + 1
+    N[3] = 0
+    N = trimmed(P, N)
+  end
+  if #N < 3 and not keeps then
+    return N, 0
+  elseif #N < 3 then
+    N[2] = S and withlist(S) or warmstate(t, 0, P.full)
+  end
+  if keeps then
+    number = max(t, N[1] + 1)
+    N[1] = number
+  end
+  local n = #N
+  N[n + 1], N[n + 2] = number, min(goes + (keeps == 'until' and 0 or finalagain), last)
+  N[n + 3], N[n + 4], N[n + 5] = goes, parts, cost
+  return N, number
+end
+
+-- ended is a state after the reservation of a list's i-th element has ended: without an amount of its
+-- cost, or with all of it if that is 0.
+local function ended(P, S, i, amount)
+  local J, N = againlist(S), {}
+  local left = J[i + 4] - amount
+  for k, v in ipairs(J) do
+    if left > 0 or k < i or k > i + 4 then
+      N[#N + 1] = v
+    end
+  end
+  if left > 0 then
+    N[i], N[i + 4] = 0, left
+  end
+  if amount > 0 then
+    S = charged(P, N[2], N, 3, #N)
+  end
+  return withlist(S, trimmed(P, N))
+end
+
+-- positionof is where a list has a reservation; nil if it is not outstanding.
+local function positionof(S, number)
+  local J = againlist(S) or {}
+  for i = 3, #J, 5 do
+    if J[i] == number then
+      return i
+    end
+  end
+end
+
+-- soundlimbs reports whether elements are limbs: without zeros at the top.
+local function soundlimbs(S, from, to)
+  for i = from, to do
+    if S[i] >= limb then
+      return false
+    end
+  end
+  return S[to] > 0
+end
+
+-- soundwarm reports whether a state without a list is valid.
+local function soundwarm(S)
+  local n, parts = #S, S[2]
+  if n < 3 or n > 24 or not numbers(S, 0) or parts > n - 3 or parts ~= floor(parts) then
+    return false
+  end
+  return (parts <= 1 or soundlimbs(S, 3, 2 + parts)) and (n == 3 + parts or soundlimbs(S, 3 + parts, n))
+end
+
+-- soundagain reports whether a list is valid.
+local function soundagain(J)
+  local n = #J
+  if n == 0 or n > 2 + 5 * mostagain or n > 1 and (n % 5 ~= 2 or n == 2 or type(J[2]) ~= 'table' or not soundwarm(J[2])) then
+    return false
+  end
+  for i = 3, n, 5 do
+    local parts = J[i + 3]
+    local limbs = type(parts) == 'table' and #parts > 0 and #parts < 24 and numbers(parts, 0) and soundlimbs(parts, 1, #parts)
+    if not (limbs or numbers({parts}, 0)) or not numbers({J[i], J[i + 1], J[i + 2], J[i + 4]}, 0) then
+      return false
+    end
+  end
+  return numbers({J[1]}, 0)
+end
+
 kinds[7] = {
   books = true,
 
@@ -1985,20 +2174,11 @@ kinds[7] = {
   end,
 
   sound = function(_, S)
-    local n, parts = #S, S[2]
-    if n < 3 or n > 24 or not numbers(S, 0) or parts > n - 3 or parts ~= floor(parts) then
-      return false
+    local J = againlist(S)
+    if J then
+      return #S <= 25 and soundagain(J) and soundwarm({unpack(S, 1, #S - 1)})
     end
-    -- Limbs have no zeros at the top.
-    local function limbed(from, to)
-      for i = from, to do
-        if S[i] >= limb then
-          return false
-        end
-      end
-      return S[to] > 0
-    end
-    return (parts <= 1 or limbed(3, 2 + parts)) and (n == 3 + parts or limbed(3 + parts, n))
+    return soundwarm(S)
   end,
 
   contact = function() end,
@@ -2018,30 +2198,59 @@ kinds[7] = {
     return wait, 0
   end,
 
-  -- A ticket is the states just after and before the charge, the cost, and when it was
-  -- charged.
-  book = function(P, S, t, due, cost)
+  -- A ticket of a reservation in the list is its number, and when its work goes. That of another
+  -- charge is the states just after and before the charge, the cost, and when it was charged.
+  book = function(P, S, t, due, cost, keeps)
     local stored, next, rest = warmat(P, S, t)
+    local goes, parts = t, 0
+    if due > t then
+      goes, parts = next, rest
+    end
     local left
     left, next, rest = warmtake(P, stored, cost, next, rest)
     next, rest = warmended(next, rest)
-    local after = warmstate(next, rest, left)
-    return after, {after, S or warmstate(t, 0, P.full), cost, t}
+    local after, J, number = warmstate(next, rest, left), nil, 0
+    if keeps or againlist(S) then
+      J, number = listedcharge(P, S, t, goes, parts, cost, keeps)
+    end
+    if number > 0 then
+      return withlist(after, J), {number, goes}
+    end
+    return J and withlist(after, J) or after, {after, S and withlist(S) or warmstate(t, 0, P.full), cost, t}
   end,
 
-  -- refund makes the state what it would be had the actual cost been charged at first, if
-  -- nothing was charged since. Otherwise it gives nothing back: later charges were priced by
-  -- how cold it then was.
+  -- settled ends a reservation that gives nothing back.
+  settled = function(P, S, T)
+    local i = type(T[1]) == 'number' and positionof(S, T[1])
+    return i and ended(P, S, i, 0) or S
+  end,
+
+  -- refund makes the state what it would be had the actual cost been charged at first. It knows
+  -- that of a reservation in the list, and otherwise only if nothing was charged since: later
+  -- charges were priced by how cold it then was. It gives nothing back once the limit is cold again.
   refund = function(P, S, t, T, amount)
-    for i = 1, max(#S, #T[1]) do
+    local J = againlist(S)
+    if type(T[1]) == 'number' then
+      local cold, final = iscold(P, S, t), T[2] + finalagain < t
+      expired = expired or final and not cold
+      local i = not cold and positionof(S, T[1])
+      return i and ended(P, S, i, final and 0 or amount) or S
+    end
+    for i = 1, max(#S - (J and 1 or 0), #T[1]) do
       if S[i] ~= T[1][i] then
         return S
       end
     end
-    if amount < T[3] then
-      return (kinds[7].book(P, T[2], T[4], T[4], T[3] - amount))
+    if J and #J > 1 then -- it is the last charge of the list
+      local i = #J - 4
+      if J[i] ~= 0 or J[i + 2] ~= T[4] or J[i + 3] ~= 0 or J[i + 4] ~= T[3] then
+        return S
+      end
+      return ended(P, S, i, amount)
+    elseif amount < T[3] then
+      return withlist(kinds[7].book(P, T[2], T[4], T[4], T[3] - amount), J)
     end
-    return T[2]
+    return withlist(T[2], J)
   end,
 
   -- reached: a permit takes no longer than the coldest one.
@@ -2806,7 +3015,8 @@ end
 local function decide(KEYS, ARGV)
 -- The argument is one value: version, expiry of the call (0 for none), grace in ms, whether KEYS[1]
 -- is a nonce, limits, and charges one after another, with eight fields each: operation, limit, cost,
--- group, within (-1: any delay; of a take, 1: a receipt is wanted, 2: its cost will be settled),
+-- group, within (-1: any delay; of a take, 1: a receipt is wanted, 2: its cost will be settled; of a
+-- peek, 3: how much is used is wanted),
 -- receipt or '', by how many ms it expires sooner than the call, and for how many ms the key stays
 -- that marks a settle as carried out (0: it has none). Those keys come after the keys of all charges,
 -- in their order. If limits have calendars, these come last: the name and the windows (day,
@@ -3142,6 +3352,8 @@ local function ask(op, P, e, cost, wait, paper, mark)
     also(ticket and receipt(Q, cost, ticket, def2, amounts, tickets) or '')
   elseif op == 0 and wait >= 1 then -- a receipt is wanted
     also(ticket and receipt(Q, cost, ticket, def2, amounts, tickets) or '')
+  elseif op == 1 and wait == 3 then -- how much is used, also beyond the limit
+    also(seen and (K.usedbeyond or K.spent)(Q, seen, now) or 0)
   end
   return admitted
 end

@@ -33,6 +33,7 @@ type Charge struct {
 	Within    int64           `json:"within_ns,omitempty"`
 	Keep      bool            `json:"keep,omitempty"`
 	Estimate  bool            `json:"estimate,omitempty"`
+	Usage     bool            `json:"usage,omitempty"` // of a peek
 	Receipt   string          `json:"receipt,omitempty"`
 	Once      string          `json:"once,omitempty"`
 	OnceFor   int64           `json:"once_for_ns,omitempty"`
@@ -56,6 +57,7 @@ type Result struct {
 	Receipt     string `json:"receipt,omitempty"`
 	Delay       int64  `json:"delay_ns,omitempty"`
 	Taken       int64  `json:"taken,omitempty"`
+	Used        int64  `json:"used,omitempty"`
 	Error       string `json:"error,omitempty"`       // the charge was not carried out
 	Unavailable bool   `json:"unavailable,omitempty"` // and for the store: it may have been, once
 	Expired     bool   `json:"expired,omitempty"`     // and it was a settle that came too late
@@ -83,7 +85,7 @@ func Encode(c *weir.Charge, limit json.RawMessage) (Charge, error) {
 	if int(c.Op) >= len(names) {
 		return Charge{}, fmt.Errorf("there is no operation %d", c.Op)
 	}
-	e := Charge{Op: names[c.Op], Name: c.Name, Limit: limit, Plan: c.Plan, Cost: &c.Cost, Group: c.Group, Within: int64(c.Within), Keep: c.Keep, Estimate: c.Estimate}
+	e := Charge{Op: names[c.Op], Name: c.Name, Limit: limit, Plan: c.Plan, Cost: &c.Cost, Group: c.Group, Within: int64(c.Within), Keep: c.Keep, Estimate: c.Estimate, Usage: c.Usage}
 	if c.Op == weir.OpTake {
 		e.Op = ""
 	}
@@ -117,7 +119,7 @@ func (e *Charge) Decode(limit func(json.RawMessage) (weir.Limit, error)) (c weir
 			return c, &FieldError{"op", fmt.Sprintf("%.40q is not an operation", e.Op), "write take, peek, reserve, settle, take_some, carry or reset"}
 		}
 	}
-	c = weir.Charge{Op: weir.Op(op), Name: e.Name, Key: e.Key, Plan: e.Plan, Cost: 1, Group: e.Group, Within: time.Duration(e.Within), Keep: e.Keep, Estimate: e.Estimate}
+	c = weir.Charge{Op: weir.Op(op), Name: e.Name, Key: e.Key, Plan: e.Plan, Cost: 1, Group: e.Group, Within: time.Duration(e.Within), Keep: e.Keep, Estimate: e.Estimate, Usage: e.Usage}
 	switch {
 	case e.Cost != nil:
 		c.Cost = *e.Cost
@@ -180,7 +182,7 @@ func isPlain(text string) bool {
 func ResultOf(c *weir.Charge, d weir.Decision, err error) Result {
 	r := Result{
 		Allowed: d.Allowed, Capacity: d.Limit, Remaining: d.Remaining, ResetAfter: int64(d.ResetAfter), Level: d.Level, By: d.By, Source: d.Source.String(),
-		Receipt: base64.RawStdEncoding.EncodeToString([]byte(c.Receipt)), Delay: int64(c.Delay), Taken: c.Taken,
+		Receipt: base64.RawStdEncoding.EncodeToString([]byte(c.Receipt)), Delay: int64(c.Delay), Taken: c.Taken, Used: c.Used,
 	}
 	if c.Op == weir.OpSettle {
 		r.Receipt = ""
@@ -207,7 +209,7 @@ func (r *Result) Into(c *weir.Charge, d *weir.Decision) {
 	case !r.Allowed:
 		d.RetryAfter = weir.Never
 	}
-	c.Err = nil
+	c.Err, c.Used = nil, r.Used
 	switch {
 	case r.Error != "" && r.Unavailable:
 		c.Err = fmt.Errorf("%w: %s", ErrUnavailable, r.Error)

@@ -32,7 +32,14 @@ type Scenario struct {
 	Abandon time.Duration                  // clients give up after this long; default: never
 	Retries int                            // how often a client tries again after a failure
 	Pause   time.Duration                  // before it tries again, on average
+	Budget  Budget                         // of retries; default: none, so all are made
 	Seed    uint64
+}
+
+// A Budget bounds the retries of all clients together.
+type Budget interface {
+	Request()    // counts a request that is no retry
+	Retry() bool // reports whether a retry may be made
 }
 
 // A Limiter decides about requests. Enter returns what must be called at the end, or false for a
@@ -174,6 +181,9 @@ func (s *Simulation) send(tries int) {
 	b := s.bin()
 	if tries == 0 {
 		b.Offered++
+		if s.Budget != nil {
+			s.Budget.Request()
+		}
 	}
 	done, ok := s.limiter.Enter()
 	if !ok {
@@ -210,7 +220,7 @@ func (s *Simulation) abandon(r *request) {
 }
 
 func (s *Simulation) again(tries int) {
-	if tries < s.Retries {
+	if tries < s.Retries && (s.Budget == nil || s.Budget.Retry()) {
 		s.after(int64(s.rnd.ExpFloat64()*float64(s.Pause)), func() { s.send(tries + 1) })
 	}
 }

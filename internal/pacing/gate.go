@@ -186,6 +186,19 @@ func (g *Gate) Left(key string) time.Duration {
 	return 0
 }
 
+// Held reports whether the server holds back requests with a key, or has done so lately: this is no
+// time for requests that need not be.
+func (g *Gate) Held(key string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.states[key]
+	if s == nil {
+		return false
+	}
+	now := time.Now()
+	return now.Before(s.until) || s.ramp > 0 && now.Sub(s.ramped) < rampTime || s.rate.gap > 0
+}
+
 // Pause lets no request for a key be sent for a time from now, and at most for MaxPause. A pause that
 // ends later stays. After it, one request goes first.
 func (g *Gate) Pause(key string, d time.Duration) {
@@ -237,6 +250,9 @@ func (p *Pass) Done(r Report) (pause time.Duration) {
 	}
 	switch {
 	case r.Refused:
+		if r.Limit {
+			s.rate.refusals++
+		}
 		if pause = s.pauseFor(r, p.at); pause > 0 {
 			pause = min(pause, g.opts.MaxPause)
 			s.pausedAt = now

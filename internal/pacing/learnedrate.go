@@ -34,6 +34,13 @@ type learnedRate struct {
 
 	short  int           // pauses since the last epoch that was long
 	before time.Duration // the gap before them
+	passed int64         // requests admitted since then
+
+	refusals int64 // since then, too
+
+	// While no rate is learned: how many requests were admitted for each refusal with one, and how many
+	// were since.
+	with, without int64
 
 	longest time.Duration // the gap is never longer
 	off     time.Time     // nothing is learned before
@@ -64,6 +71,11 @@ const (
 	longEpoch = 1000
 	mostShort = 15
 	mostFall  = 8
+	// They depend on it after all if, without one, leastRefusals come a mostDrop-th as many requests
+	// apart: then several clients share the limit, and one took the refusals that the others
+	// have caused for independent of its rate.
+	leastRefusals = 10
+	mostDrop      = 4
 )
 
 // credit is how far ahead of its time a request may go.
@@ -106,7 +118,10 @@ func (l *learnedRate) send(now time.Time) {
 // refuse counts a refusal that begins a pause.
 func (l *learnedRate) refuse(now time.Time, pause, longest time.Duration) {
 	if now.Before(l.off) {
-		return
+		if l.refusals < leastRefusals || mostDrop*l.without > l.refusals*l.with {
+			return
+		}
+		*l = learnedRate{}
 	}
 	l.refused, l.longest = true, min(longest, longestGap)
 	l.until = now.Add(pause + rateMemory)
@@ -121,6 +136,7 @@ func (l *learnedRate) admit(sent time.Time, fresh bool) {
 	if l.open {
 		l.admitted++
 	}
+	l.without++
 }
 
 // measure ends an epoch with its last pause, and begins another.
@@ -130,7 +146,7 @@ func (l *learnedRate) measure(now time.Time) {
 		return
 	}
 	if l.useless() {
-		*l = learnedRate{off: now.Add(rateMemory), until: now.Add(rateMemory)}
+		*l = learnedRate{off: now.Add(rateMemory), until: now.Add(rateMemory), with: l.passed / max(l.refusals, 1)}
 		return
 	}
 	average := now.Sub(l.since) / time.Duration(max(l.admitted, 1))
@@ -168,9 +184,10 @@ func (l *learnedRate) measure(now time.Time) {
 // reason, such as one kind of request.
 func (l *learnedRate) useless() bool {
 	if l.gap == 0 || l.admitted >= longEpoch {
-		l.short, l.before = 0, 0
+		l.short, l.before, l.passed, l.refusals = 0, 0, 0, 0
 		return false
 	}
+	l.passed += l.admitted
 	if l.before == 0 {
 		l.before = l.gap
 	}

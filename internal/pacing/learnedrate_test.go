@@ -114,6 +114,43 @@ func TestRefusalsWithoutARate(t *testing.T) {
 	})
 }
 
+// TestRefusalsThatDependOnTheRateAfterAll: a gate that has taken refusals for independent of the rate
+// learns a rate again when more are refused without one. Of four clients with one limit, one could take the
+// refusals that the others caused for that, and had up to a quarter of all requests refused for ten minutes.
+func TestRefusalsThatDependOnTheRateAfterAll(t *testing.T) {
+	raced.Skip(t)
+	synctest.Test(t, func(t *testing.T) {
+		g := pacing.NewGate(pacing.GateOptions{})
+		n := 0
+		admits := func() bool { n++; return n%50 > 0 }
+		for start := time.Now(); ; { // until no rate holds back requests
+			for call(g, admits) {
+			}
+			if n > 20*50 && quick(g, admits) {
+				break
+			}
+			if time.Since(start) > 10*time.Hour {
+				t.Fatal("a rate is kept that does not matter")
+			}
+		}
+		server := hidden(t, weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 10})
+		admitted, refused := calls(g, 5*time.Minute, server.Allow)
+		if refused > .03*admitted || admitted < 2000 {
+			t.Errorf("%.0f are admitted and %.0f refused", admitted, refused)
+		}
+	})
+}
+
+// quick reports whether some requests go one after the other, without a wait.
+func quick(g *pacing.Gate, admits func() bool) bool {
+	call(g, admits) // after the pause
+	start := time.Now()
+	for range 20 {
+		call(g, admits)
+	}
+	return time.Since(start) == 20*latency
+}
+
 // TestLearnedRateIsForgotten: a rate that holds back no request is forgotten, and with it the key. It
 // lets a burst go at once after a rest.
 func TestLearnedRateIsForgotten(t *testing.T) {

@@ -151,6 +151,9 @@ func (l *Lines) Waiting() int {
 	return l.waiting
 }
 
+// Busy reports whether requests with a key wait.
+func (l *Lines) Busy(key string) bool { return l.has(key) }
+
 func (l *Lines) has(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

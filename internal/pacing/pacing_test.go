@@ -17,7 +17,7 @@ func TestBudget(t *testing.T) {
 	rng := seeds.Of(t.Name())
 	for range 200 {
 		percent, burst := rng.Int64N(100)+1, rng.Int64N(20)+1
-		b := pacing.NewBudget(percent, burst)
+		b := pacing.NewBudget(percent, burst, 0)
 		var requests int64
 		made := []int64{} // the number of requests at each retry
 		for range 500 {
@@ -39,12 +39,12 @@ func TestBudget(t *testing.T) {
 			t.Fatal("no retry at all")
 		}
 	}
-	for _, b := range []*pacing.Budget{pacing.NewBudget(0, 10), pacing.NewBudget(10, 0), pacing.NewBudget(-1, -1)} {
+	for _, b := range []*pacing.Budget{pacing.NewBudget(0, 10, 0), pacing.NewBudget(10, 0, 0), pacing.NewBudget(-1, -1, -1)} {
 		if b.Request(); b.Retry() {
 			t.Error("a budget without retries allows one")
 		}
 	}
-	if b := pacing.NewBudget(math.MaxInt64, math.MaxInt64); !b.Retry() {
+	if b := pacing.NewBudget(math.MaxInt64, math.MaxInt64, math.MaxInt64); !b.Retry() {
 		t.Error("the largest budget allows none")
 	}
 }

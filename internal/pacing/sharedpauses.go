@@ -52,20 +52,22 @@ func NewSharedPauses(store weir.Store, name string) (*SharedPauses, error) {
 func (s *SharedPauses) Set(ctx context.Context, key string, d time.Duration) error {
 	ctx, end := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer end()
-	cost := int64((d + time.Millisecond - 1) / time.Millisecond)
-	now, err := s.pauses.Take(ctx, key, cost)
+	now, err := s.pauses.Take(ctx, key, milliseconds(d))
 	if err != nil || now.Allowed || now.RetryAfter >= d {
 		return err
 	}
-	more, ok, err := s.pauses.Reserve(ctx, key, int64((d-now.RetryAfter+time.Millisecond-1)/time.Millisecond), -1)
+	more, ok, err := s.pauses.Reserve(ctx, key, milliseconds(d-now.RetryAfter), -1)
 	if err != nil || !ok {
 		return err
 	}
 	if other := more.Delay() - now.RetryAfter; other > 0 { // another process extended it in between
-		return more.Settle(ctx, max(int64((d-more.Delay())/time.Millisecond), 0))
+		return more.Settle(ctx, max(milliseconds(d-more.Delay()), 0))
 	}
 	return nil
 }
+
+// milliseconds rounds up: a pause that is cut short is a request that is refused.
+func milliseconds(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
 
 // Left asks the store how long a key is paused from now. It returns 0 without asking if it did so less
 // than Refresh ago, or if the store failed within the last second.

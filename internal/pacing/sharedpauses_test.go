@@ -17,7 +17,7 @@ import (
 // TestSharedPauses: the longest pause of all processes holds for all, also if several set it at once.
 func TestSharedPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := weirtest.NewStore(func() int64 { return time.Now().UnixMicro() })
+		store := weirtest.NewStore(func() int64 { return time.Now().UnixNano() })
 		defer store.Close()
 		processes := make([]*pacing.SharedPauses, 4)
 		for i := range processes {
@@ -60,7 +60,7 @@ func TestSharedPauses(t *testing.T) {
 // later end counts, and not the sum.
 func TestSharedPausesMeet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := weirtest.NewStore(func() int64 { return time.Now().UnixMicro() })
+		store := weirtest.NewStore(func() int64 { return time.Now().UnixNano() })
 		defer store.Close()
 		between := &meeting{Store: store}
 		one, _ := pacing.NewSharedPauses(between, "pauses")

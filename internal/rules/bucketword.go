@@ -109,6 +109,13 @@ func (f *BucketWord) Measure(word, t, need int64) (used, lacks int64) {
 	return used, max(used+need-f.room, used-f.passes)
 }
 
+// IsAhead reports whether more is used than the bucket holds. So it is in debt, or it was charged by a later
+// reading than the one that used was measured at.
+func (f *BucketWord) IsAhead(used int64) bool { return used > f.full }
+
+// FullAfter is how many clock units fill an empty bucket, rounded up.
+func (f *BucketWord) FullAfter() int64 { return f.Units(f.full) }
+
 // Remaining is the largest cost that would be admitted after used ticks.
 func (f *BucketWord) Remaining(used int64) int64 {
 	if used > f.passes {

@@ -30,7 +30,6 @@ type Kind struct {
 	NoStore    string // why no store keeps it; otherwise Zero is a Stored
 	NoModel    string // why weirtest has no reference model of it
 	NoZone     string // why limits of it cannot share a state; otherwise Zero is a Zoned
-	NoRecall   string // why a store's state may give back less than a reservation still uses up; "" where that is exact
 	NoOverride string // why single keys cannot have parameters of their own
 
 	// Of two states of one limit, the state that resets first is never the more restricted one. A

@@ -82,8 +82,8 @@ var warmUpKind = Kind{
 	},
 	NoLease:   "a request may take any number of permits ahead of their time, so there is no number that could be granted",
 	NoRegions: "each region would warm up by itself",
-	NoRecall:  "a charge costs more the colder it finds the state, so that all charges since would have to be kept and repeated",
 	NoZone:    "what it admits does not depend on how much was used",
+	Lists:     true,
 }
 
 // Kind implements Params.

@@ -10,9 +10,9 @@ import (
 // may end in LF, CR or CRLF.
 type events struct {
 	scan *jsonscan.Scanner
-	rare []byte // data without this text has no wanted field; nil: unknown
-	end  func() // called behind each event with data
-	done bool   // the event [DONE] has come, which ends the streams of OpenAI and others
+	rare []byte  // data without this text has no wanted field; nil: unknown
+	of   *Reader // told of the end of each event with data
+	done bool    // the event [DONE] has come, which ends the streams of OpenAI and others
 
 	state eventState
 	began bool    // the byte order mark has been looked for
@@ -109,7 +109,7 @@ func (e *events) wholeEvent(i int, eol *lineEnds) int {
 	default:
 		e.scan.Document(data)
 	}
-	e.end()
+	e.of.endEvent()
 	return next
 }
 
@@ -202,7 +202,7 @@ func (e *events) endEvent() {
 	e.close()
 	e.scan.Reset()
 	e.lines = 0
-	e.end()
+	e.of.endEvent()
 }
 
 // close looks at an event that has come without the empty line behind it.

@@ -29,9 +29,11 @@ type Reader struct {
 	heads  []number // by term, for header and trailer fields
 	bytes  int64
 	body   bodyKind
+	zipped bool
 
+	// These are nil until the first part of the body has come.
 	scan    *jsonscan.Scanner
-	events  *events
+	events  *events // nil for other bodies
 	inflate *inflater
 
 	finals  int  // documents or events with the final numbers
@@ -49,10 +51,12 @@ const (
 
 // NewReader returns a Reader for one response.
 func (s *Spec) NewReader() *Reader {
-	return &Reader{spec: s, fields: make([]number, s.slots), heads: make([]number, len(s.terms))}
+	all := make([]number, s.slots+len(s.terms))
+	return &Reader{spec: s, fields: all[:s.slots], heads: all[s.slots:]}
 }
 
-// Header reads the header of the response.
+// Header reads the header of the response. What the body needs is made when it comes, so that the header
+// goes on at once.
 func (r *Reader) Header(h http.Header) {
 	for i, t := range r.spec.terms {
 		if t.source == fromHeader {
@@ -62,27 +66,46 @@ func (r *Reader) Header(h http.Header) {
 	if r.spec.tree == nil {
 		return
 	}
-	r.scan = jsonscan.NewScanner(r.spec.tree, r)
 	r.body = bodyJSON
 	kind, _, _ := strings.Cut(h.Get("Content-Type"), ";")
 	if strings.EqualFold(strings.TrimSpace(kind), "text/event-stream") {
 		r.body = bodyEvents
-		r.events = &events{scan: r.scan, rare: r.spec.rare, end: r.endEvent}
 	}
 	switch encoding := strings.ToLower(strings.TrimSpace(strings.Join(h["Content-Encoding"], ","))); encoding {
 	case "", "identity":
 	case "gzip", "x-gzip":
-		r.inflate = newInflater(r.spec.unzips, r.read)
+		r.zipped = true
 	default:
 		r.body = bodyIgnored
+	}
+}
+
+// begin makes what reads the body.
+func (r *Reader) begin() {
+	b := &struct {
+		scan   jsonscan.Scanner
+		events events
+	}{scan: *jsonscan.NewScanner(r.spec.tree, r)}
+	r.scan = &b.scan
+	if r.body == bodyEvents {
+		b.events = events{scan: r.scan, rare: r.spec.rare, of: r}
+		r.events = &b.events
+	}
+	if r.zipped {
+		r.inflate = newInflater(r.spec.unzips, r.read)
 	}
 }
 
 // Write reads a part of the body as it was sent. It never fails.
 func (r *Reader) Write(p []byte) {
 	r.bytes += int64(len(p))
+	if r.body == bodyIgnored || len(p) == 0 {
+		return
+	}
+	if r.scan == nil {
+		r.begin()
+	}
 	switch {
-	case r.body == bodyIgnored || len(p) == 0:
 	case r.inflate != nil:
 		r.inflate.write(p)
 	default:

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"os"
 	"testing"
 
 	"github.com/weirflow/weir/proof/load"
@@ -10,4 +11,9 @@ import (
 // binary is the weir command.
 var binary string
 
-func TestMain(m *testing.M) { load.Main(func() int { return servers.Main(m, &binary) }) }
+func TestMain(m *testing.M) {
+	if path := os.Getenv(holdVariable); path != "" {
+		hold(path)
+	}
+	load.Main(func() int { return servers.Main(m, &binary) })
+}

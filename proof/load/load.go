@@ -32,11 +32,15 @@ type Task struct {
 	Keys     int           // default: 1
 	Callers  int           // of one process. default: 4
 	Burst    int64         // of each key, which gets nothing back during a test. default: so much that nothing is refused
+	Bucket   bool          // the limit is a TokenBucket, with at most 1,800,000 as Burst, and a token every 10 minutes
 	Deadline time.Duration // of a call. default: servers.Patience, for callers that wait
 	Calls    int           // of each caller, who then ends. default: until the end of the test
 
 	Process int // its number
 }
+
+// mostBucket is the largest bucket that the shortest way of every store takes.
+const mostBucket = 1_800_000
 
 // variable is the environment variable that makes a test program a process with a task.
 const variable = "WEIR_LOAD_TASK"
@@ -57,6 +61,9 @@ func (w Task) withDefaults() Task {
 	}
 	if w.Burst == 0 {
 		w.Burst = 1 << 40
+		if w.Bucket {
+			w.Burst = mostBucket
+		}
 	}
 	if w.Deadline == 0 {
 		w.Deadline = servers.Patience
@@ -70,7 +77,10 @@ func (w Task) open(deadline time.Duration) (product.Store, error) {
 
 func (w Task) charge(key int) weir.Charge {
 	// No time gives anything back, so that what is charged can be read at the end.
-	limit := weir.FixedWindow{Limit: w.Burst, Window: 10_000 * time.Hour, Align: weir.AlignFirst}
+	var limit weir.Limit = weir.FixedWindow{Limit: w.Burst, Window: 10_000 * time.Hour, Align: weir.AlignFirst}
+	if w.Bucket {
+		limit = weir.TokenBucket{Rate: weir.PerHour(6), Burst: w.Burst}
+	}
 	return weir.Charge{Name: "load", Key: strconv.Itoa(key), Limit: limit, Cost: 1}
 }
 

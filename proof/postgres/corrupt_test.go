@@ -42,6 +42,11 @@ func testCorrupt(t *testing.T, pool *pgxpool.Pool, s *weirsql.Store) {
 					t.Errorf("%s %s, %v: %v, and %d was charged to another key", name, number, op, err, before-after)
 				}
 			}
+			for range 2 { // alone, which take_key decides
+				if err := s.Do(ctx, []weir.Charge{charge(number, weir.OpTake)}, make([]weir.Decision, 1)); err != nil && !errors.Is(err, weir.ErrCharge) {
+					t.Errorf("%s %s: %v", name, number, err)
+				}
+			}
 			do(t, s, charge("sound", weir.OpReset))
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 	"github.com/weirflow/weir/weirpgx"
 	"github.com/weirflow/weir/weirsql"
+	"github.com/weirflow/weir/weirtest"
 )
 
 // hour is a limit that brings nothing back during a test.
@@ -89,16 +90,27 @@ func TestStore(t *testing.T) {
 			t.Errorf("without tables: %v", err)
 		}
 	})
-	t.Run("fleet", func(t *testing.T) { testFleet(t, q, "fleet") })
+	t.Run("fleet", func(t *testing.T) {
+		testFleet(t, q, "fleet", hour)
+		testFleet(t, q, "fleet of buckets", bucket)
+	})
+	for i, call := range takes {
+		name := fmt.Sprint("take", i)
+		t.Run(name, func(t *testing.T) { testTake(t, pool, open(t, q, weirsql.Options{Prefix: name}), 4711+i, call) })
+	}
+	t.Run("exhausted", func(t *testing.T) { testExhausted(t, pool) })
 	t.Run("pgbouncer", func(t *testing.T) { // in transaction mode, with fewer connections than the stores have lanes
 		pool := connectTo(t, servers.StartPgbouncer(t, server, 3))
-		testFleet(t, weirpgx.Querier(pool), "pgbouncer")
+		testFleet(t, weirpgx.Querier(pool), "pgbouncer", hour)
+		testFleet(t, weirpgx.Querier(pool), "pgbouncer and buckets", bucket)
 	})
+	t.Run("prepared", func(t *testing.T) { testPrepared(t, server) })
 	t.Run("regions", func(t *testing.T) {
 		regions.Check(t, func(t *testing.T, name string) weir.Store {
 			return open(t, q, weirsql.Options{Prefix: "regions-" + name})
 		})
 	})
+	t.Run("usage", func(t *testing.T) { weirtest.Usage(t, open(t, q, weirsql.Options{Prefix: "usage"}), "usage") })
 	t.Run("groups", func(t *testing.T) { testGroups(t, open(t, q, weirsql.Options{Prefix: "groups"})) })
 	t.Run("once", func(t *testing.T) { testOnce(t, q) })
 	t.Run("hostile", func(t *testing.T) { testHostile(t, open(t, q, weirsql.Options{Prefix: "hostile"})) })
@@ -232,7 +244,7 @@ func TestStore(t *testing.T) {
 
 // testFleet: processes with stores of their own charge the same keys, in batches in any order, singly and
 // in groups. What they are granted is exactly the limit, and no call waits for another in a circle.
-func testFleet(t *testing.T, q weirsql.Querier, prefix string) {
+func testFleet(t *testing.T, q weirsql.Querier, prefix string, l weir.Limit) {
 	const keys, processes, callers = 7, 4, 4
 	var granted [keys]atomic.Int64
 	var all sync.WaitGroup
@@ -247,7 +259,7 @@ func testFleet(t *testing.T, q weirsql.Querier, prefix string) {
 					group := random.IntN(2)
 					for i := range batch {
 						of[i] = random.IntN(keys)
-						batch[i] = weir.Charge{Name: "x", Key: fmt.Sprint(of[i]), Limit: hour, Cost: 1, Group: group}
+						batch[i] = weir.Charge{Name: "x", Key: fmt.Sprint(of[i]), Limit: l, Cost: 1, Group: group}
 					}
 					out := make([]weir.Decision, n)
 					if err := try(t, s, batch, out); err != nil {
@@ -270,8 +282,8 @@ func testFleet(t *testing.T, q weirsql.Querier, prefix string) {
 	all.Wait()
 	s := open(t, q, weirsql.Options{Prefix: prefix})
 	for i := range granted {
-		d := do(t, s, weir.Charge{Name: "x", Key: fmt.Sprint(i), Limit: hour, Op: weir.OpPeek})[0]
-		if n := granted[i].Load(); n != hour.Limit-d.Remaining || n < 90 {
+		d := do(t, s, weir.Charge{Name: "x", Key: fmt.Sprint(i), Limit: l, Op: weir.OpPeek})[0]
+		if n := granted[i].Load(); n != 100-d.Remaining || n < 90 {
 			t.Errorf("key %d: %d granted, and %d remain", i, n, d.Remaining)
 		}
 	}

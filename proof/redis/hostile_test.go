@@ -242,12 +242,18 @@ func hostileCharges(l weir.Limit) map[string]weir.Charge {
 // hostile uses a hostile key between two others, and in a round trip with those of another caller.
 func hostile(t *testing.T, store *weirredis.Store, name string, n int, c weir.Charge) {
 	t.Helper()
+	hostileBeside(t, store, name, n, c, slow(5))
+}
+
+// hostileBeside does so where the others have a limit of which they leave 4.
+func hostileBeside(t *testing.T, store *weirredis.Store, name string, n int, c weir.Charge, others weir.Limit) {
+	t.Helper()
 	if c.Op == weir.OpSettle {
 		other := do(t, store, weir.Charge{Name: "api", Key: fmt.Sprint("other", n), Limit: c.Limit, Cost: 2, Keep: true})
 		c.Receipt = other.Receipt
 	}
 	beside := func(key string) weir.Charge {
-		return weir.Charge{Name: "api", Key: fmt.Sprint(key, n), Limit: slow(5), Cost: 1}
+		return weir.Charge{Name: "api", Key: fmt.Sprint(key, n), Limit: others, Cost: 1}
 	}
 	batch := []weir.Charge{beside("before"), c, beside("after")}
 	out := make([]weir.Decision, len(batch))
@@ -260,6 +266,50 @@ func hostile(t *testing.T, store *weirredis.Store, name string, n int, c weir.Ch
 	for _, i := range []int{0, 2} {
 		if batch[i].Err != nil || !out[i].Allowed || out[i].Remaining != 4 {
 			t.Errorf("%s: beside it %+v, %v", name, out[i], batch[i].Err)
+		}
+	}
+}
+
+// TestHostileFixedWindows: the same for a key of a fixed window, between keys of others, which has a short
+// script of its own.
+func TestHostileFixedWindows(t *testing.T) {
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
+	store := open(t, client, weirredis.Options{})
+	now, n := int(time.Now().UnixMicro()), 0
+	for align, limit := range map[string]weir.Limit{"epoch": weir.FixedWindow{Limit: 5, Window: 400 * day}, "first": weir.FixedWindow{Limit: 5, Window: 400 * day, Align: "first"}} {
+		good := "good, " + align
+		do(t, store, weir.Charge{Name: "api", Key: good, Limit: limit, Cost: 1})
+		value := redis(t, client, "GET", at(good)).(string)
+		def, _, _ := strings.Cut(value, "\x93") // 0x93 begins the state, three numbers
+		bad := map[string]string{
+			"no state": def, "text": "no state", "no numbers": def + packed([]any{}), "another version": "x" + value,
+			"clock is text":         def + packed([]any{now, 1, -1}, false, "x"),
+			"clock is NaN":          def + packed([]any{now + int(day/time.Microsecond), 1, -1}, false, math.NaN()),
+			"clock is below 0":      def + packed([]any{now + int(day/time.Microsecond), 1, -1}, false, -1),
+			"second clock is text":  def + packed([]any{now, 1, -1}, false, 5, "x"),
+			"latest charge is text": def + packed([]any{now, 1, -1}, "x"),
+		}
+		for what, numbers := range map[string][]any{
+			"two numbers": {now, 1}, "four numbers": {now, 1, -1, 0}, "texts": {"a", "b", "c"}, "count is text": {now, "1", -1}, "count below 0": {now, -1, -1},
+			"count is huge": {now, 1e300, -1}, "count is NaN": {now, math.NaN(), -1}, "count is a fraction": {now, 0.5, -1}, "begins at NaN": {math.NaN(), 1, -1}, "begins never": {math.Inf(1), 1, -1},
+			"begins before all": {math.Inf(-1), 1, -1}, "begins in between": {float64(now) + 0.5, 1, -1}, "due below -1": {now, 1, -2}, "due never": {now, 1, math.MaxInt64}, "due is text": {now, 1, "x"},
+			"array inside": {now, []any{1}, -1}, "nils": {nil, nil, nil},
+		} {
+			bad[what] = def + packed(numbers, false)
+		}
+		for i := range len(value) - 1 { // without the last byte, it is a state of an earlier format
+			bad[fmt.Sprintf("truncated to %d", i)] = value[:i]
+		}
+		for name, value := range bad {
+			for what, c := range hostileCharges(limit) {
+				n++
+				c.Key = fmt.Sprint("bad, "+align, n)
+				redis(t, client, "SET", at(c.Key), value)
+				hostileBeside(t, store, align+", "+name+", "+what, n, c, limit)
+				if now := redis(t, client, "GET", at(c.Key)); now != value {
+					t.Errorf("%s, %s, %s: it held %.40q, and now %.40q", align, name, what, value, now)
+				}
+			}
 		}
 	}
 }

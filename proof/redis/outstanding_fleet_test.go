@@ -227,6 +227,8 @@ func TestCostOfManyOutstanding(t *testing.T) {
 	for _, limit := range []weir.Limit{
 		weir.TokenBucket{Rate: weir.Rate{N: 100_003, Per: time.Minute}, Burst: 1 << 40},
 		weir.IntervalBucket{Burst: 1 << 40, Refill: 100_003, Every: time.Minute},
+		weir.WarmUp{Rate: weir.PerSecond(100), Period: 10 * time.Second},
+		weir.WarmUp{Rate: weir.PerSecond(333), Period: 10 * time.Second, ColdFactor: 1.3},
 	} {
 		costOfMany(t, server, client, store, limit)
 	}
@@ -234,7 +236,11 @@ func TestCostOfManyOutstanding(t *testing.T) {
 
 func costOfMany(t *testing.T, server *servers.RedisServer, client rueidis.Client, store *weirredis.Store, limit weir.Limit) {
 	t.Helper()
-	name := fmt.Sprintf("%T", limit)
+	name := fmt.Sprintf("%T%v", limit, limit)
+	within, cost := time.Duration(0), int64(1_000_000)
+	if _, ok := limit.(weir.WarmUp); ok {
+		within, cost = -1, 10 // all but the first are delayed, and all are cold
+	}
 	micros := func() (us int) {
 		info, err := server.Info(t.Context(), "commandstats")
 		if err != nil {
@@ -250,7 +256,7 @@ func costOfMany(t *testing.T, server *servers.RedisServer, client rueidis.Client
 	}
 	for _, outstanding := range []int{0, 1, 16, 64, 256} {
 		key := fmt.Sprint(outstanding)
-		reserve := weir.Charge{Name: name, Key: key, Limit: limit, Cost: 1_000_000, Op: weir.OpReserve, Estimate: true}
+		reserve := weir.Charge{Name: name, Key: key, Limit: limit, Cost: cost, Op: weir.OpReserve, Within: within, Estimate: true}
 		take := weir.Charge{Name: name, Key: key, Limit: limit, Cost: 1000}
 		for range outstanding {
 			do(t, store, reserve)
@@ -271,7 +277,7 @@ func costOfMany(t *testing.T, server *servers.RedisServer, client rueidis.Client
 		if outstanding < 256 {
 			both = mean(func() {
 				c := do(t, store, reserve).Charge
-				c.Op, c.Cost = weir.OpSettle, 10_000
+				c.Op, c.Cost = weir.OpSettle, cost/10
 				do(t, store, c)
 			})
 		}

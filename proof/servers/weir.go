@@ -102,6 +102,16 @@ type Weir struct {
 // file must have an admin address. Port 0 in its addresses is a free port, and what tests should
 // use.
 func StartWeir(ctx context.Context, binary, policyFile string, args ...string) (*Weir, error) {
+	return startWeir(ctx, (*Weir).ready, binary, policyFile, args...)
+}
+
+// StartWeirApart is StartWeir for a binary whose admin address cannot be reached from here, as in a network namespace. It
+// waits until the log says where it listens.
+func StartWeirApart(ctx context.Context, binary, policyFile string, args ...string) (*Weir, error) {
+	return startWeir(ctx, func(*Weir, context.Context) error { return nil }, binary, policyFile, args...)
+}
+
+func startWeir(ctx context.Context, ready func(*Weir, context.Context) error, binary, policyFile string, args ...string) (*Weir, error) {
 	p, err := start(syscall.SIGTERM, exec.Command(binary, append([]string{"serve", "--config", policyFile}, args...)...))
 	if err != nil {
 		return nil, err
@@ -114,7 +124,7 @@ func StartWeir(ctx context.Context, binary, policyFile string, args ...string) (
 				return err
 			}
 		}
-		return w.ready(ctx)
+		return ready(w, ctx)
 	})
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/adaptive"
 	"github.com/weirflow/weir/internal/seeds"
 	"github.com/weirflow/weir/weirhttp"
 )
@@ -91,6 +93,40 @@ func plain(processes int) func(http.RoundTripper) http.RoundTripper {
 	return func(base http.RoundTripper) http.RoundTripper {
 		return weirhttp.NewTransport(base, weirhttp.Processes(processes))
 	}
+}
+
+// cubic is adaptive.Rate, by the formulas of the AWS SDKs.
+type cubic struct {
+	base http.RoundTripper
+	rate *adaptive.Rate
+}
+
+func newCubic(base http.RoundTripper) http.RoundTripper {
+	r, err := adaptive.NewRate(adaptive.RateOptions{})
+	if err != nil {
+		panic(err)
+	}
+	return cubic{base, r}
+}
+
+func (c cubic) RoundTrip(r *http.Request) (*http.Response, error) {
+	turn, err := c.rate.Enter(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.base.RoundTrip(r)
+	switch {
+	case err != nil:
+		turn.Done(weir.Ignore)
+	case resp.StatusCode == http.StatusTooManyRequests:
+		if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {
+			c.rate.Pause(time.Duration(s) * time.Second)
+		}
+		turn.Done(weir.Dropped)
+	default:
+		turn.Done(weir.OK)
+	}
+	return resp, err
 }
 
 // paced is a Transport with a limit.
@@ -177,6 +213,11 @@ func TestLearnedLimits(t *testing.T) {
 			u := &upstream{limit: l.limit(), tells: c.tells}
 			first, r := measure(t, u, c.clients, c.goroutines, learning, max(*virtual, learning), plain(1))
 			name := fmt.Sprintf("%-29s  %d clients, %2d goroutines  %-11s", l.name, c.clients, c.goroutines, c.tells)
+			if *compare {
+				u := &upstream{limit: l.limit(), tells: c.tells}
+				first, r := measure(t, u, c.clients, c.goroutines, learning, max(*virtual, learning), newCubic)
+				fmt.Fprintf(&table, "%s  adaptive.Rate first %v\n%s  adaptive.Rate then  %v\n", name, first, name, r)
+			}
 			fmt.Fprintf(&table, "%s  first %v\n%s  then  %v\n", name, first, name, r)
 			if c.holds && (r.goodput < 0.75 || r.refused > 0.004) {
 				t.Errorf("%s  %v", name, r)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/decisions"
 	"github.com/weirflow/weir/server/policyfile"
 )
 
@@ -51,6 +52,12 @@ type Options struct {
 	// they return. Until a store is connected, a request waits for its deadline at most, and then its
 	// fallback decides. Settle waits.
 	ConnectLater bool
+
+	// Candidate is the file of a policy on trial beside the active one; empty for none.
+	Candidate string
+
+	// Top is how many counters each limit has for its heaviest and its most refused keys. Default: none.
+	Top int
 
 	settling time.Duration // in place of the default; for tests
 	backoff  time.Duration // before the first retry of a webhook; for tests
@@ -95,17 +102,23 @@ type Policy struct {
 	stores  *storeSet
 	current atomic.Pointer[Snapshot]
 	status  atomic.Pointer[Status]
+	trial   atomic.Pointer[Trial] // of the candidate policy; nil for none
+	recent  recent
 
 	reloaded, failed atomic.Uint64
 	customerCounts   customerCounts
 	snapshots        snapshots // guarded by mu
 	hook             *webhook
+	decisions        *decisions.Observers
+	machine          machine
 
 	mu    sync.Mutex // held by an update from its first step to its last, and for what follows
 	parts []Part
 	since time.Time // of the last update
 	read  version   // of the policy file, when it was last read or written
 	kept  []byte    // what the state file holds
+
+	candidate candidate
 }
 
 const defaultGrace = 30 * time.Second
@@ -122,11 +135,25 @@ func New(ctx context.Context, file *policyfile.File, o Options) (*Policy, error)
 	if o.Complete == nil {
 		o.Complete = func(file *policyfile.File) (*policyfile.File, error) { return file, nil }
 	}
-	p := &Policy{log: o.Log, path: o.Path, options: o, stores: newStores(o), since: time.Now(), read: versionOf(file.Data)}
+	seen := decisions.New()
+	p := &Policy{decisions: seen, log: o.Log, path: o.Path, options: o, stores: newStores(o, seen.Called), since: time.Now(), read: versionOf(file.Data)}
 	file, err := p.completed(nil, file)
 	if err != nil {
 		return nil, err
 	}
+	logged, err := decisionLog(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file.Path, err)
+	}
+	if err := p.machine.open(&file.Policy); err != nil {
+		return nil, fmt.Errorf("%s: %w", file.Path, err)
+	}
+	begun := false
+	defer func() {
+		if !begun {
+			p.machine.closeUnless(nil)
+		}
+	}()
 	open, err := p.stores.next(ctx, file.Policy)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file.Path, err)
@@ -138,7 +165,7 @@ func New(ctx context.Context, file *policyfile.File, o Options) (*Policy, error)
 		return nil, fmt.Errorf("%s: %w", file.Path, err)
 	}
 	p.hook = newWebhook(o.Log, p.webhookURL, p.webhookSecret, cmp.Or(o.backoff, webhookBackoff))
-	if first.Engine, err = policy.New(file.Policy, policy.Options{Stores: first.Stores, Customers: first.customers, Values: file.Values, Warn: p.hook.warn}); err != nil {
+	if first.Engine, err = policy.New(file.Policy, policy.Options{Stores: first.Stores, Customers: first.customers, Values: file.Values, Warn: p.hook.warn, Observer: p.decisions, Top: o.Top, Signals: &p.machine}); err != nil {
 		p.hook.close()
 		first.customers.close(nil)
 		p.stores.close()
@@ -146,14 +173,21 @@ func New(ctx context.Context, file *policyfile.File, o Options) (*Policy, error)
 	}
 	p.current.Store(first)
 	p.publish(false)
+	p.logDecisions(logged)
+	p.recent.set(&file.Policy)
 	err = p.restore(file)
 	if p.snapshots.passed = o.Succeeds; !o.Succeeds {
 		err = errors.Join(err, p.restoreQuotas(file))
+	}
+	if err == nil {
+		p.candidate.path = o.Candidate
+		err = p.startCandidate()
 	}
 	if err != nil {
 		p.snapshots.passed = true // what was not restored is not overwritten
 		return nil, errors.Join(err, p.Close())
 	}
+	begun = true
 	return p, nil
 }
 
@@ -181,6 +215,9 @@ func (p *Policy) File() *policyfile.File { return p.Now().File }
 
 // Engine returns the engine of the active policy.
 func (p *Policy) Engine() *policy.Engine { return p.Now().Engine }
+
+// Decisions returns what shows the decisions as they are made.
+func (p *Policy) Decisions() *decisions.Observers { return p.decisions }
 
 // Join prepares a part for the active policy, and updates it with the policy from then on.
 func (p *Policy) Join(ctx context.Context, part Part) error {
@@ -240,6 +277,14 @@ func (p *Policy) completed(now, candidate *policyfile.File) (*policyfile.File, e
 // update makes a file the active policy that was completed. The lock is held.
 func (p *Policy) update(ctx context.Context, file *policyfile.File) (err error) {
 	old := p.Now()
+	logged, err := decisionLog(file)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file.Path, err)
+	}
+	if err := p.machine.open(&file.Policy); err != nil {
+		return fmt.Errorf("%s: %w", file.Path, err)
+	}
+	defer func() { p.machine.closeUnless(&p.File().Policy) }()
 	open, err := p.stores.next(ctx, file.Policy)
 	if err != nil {
 		return fmt.Errorf("%s: %w", file.Path, err)
@@ -276,7 +321,9 @@ func (p *Policy) update(ctx context.Context, file *policyfile.File) (err error) 
 	for _, c := range changes {
 		c.Commit(next)
 	}
+	p.logDecisions(logged)
 	p.since = time.Now()
+	p.recent.set(&file.Policy)
 	if err := old.Engine.Retire(next.Engine); err != nil {
 		p.log.Warn("limits of the old policy were not closed", "error", err)
 	}
@@ -288,9 +335,10 @@ func (p *Policy) update(ctx context.Context, file *policyfile.File) (err error) 
 
 // Close closes the engine and the stores. Nothing may be served any more.
 func (p *Policy) Close() error {
-	err := errors.Join(p.SaveQuotas(), p.Engine().Close())
+	err := errors.Join(p.SaveQuotas(), p.endTrial(p.trial.Swap(nil)), p.Engine().Close(), p.decisions.LogTo(nil, nil))
 	p.Now().customers.close(nil)
 	p.hook.close()
 	p.stores.close()
+	p.machine.closeUnless(nil)
 	return err
 }

@@ -26,6 +26,9 @@ func Check(file *policyfile.File) (wrong []policyfile.Problem) {
 			wrong = append(wrong, file.Wrong(err.Error(), "", "stores", def.Name))
 		}
 	}
+	if _, err := decisionLog(file); err != nil {
+		wrong = append(wrong, file.Wrong(err.Error(), "create the file with: head -c 32 /dev/urandom | base64 > "+file.Policy.DecisionLog.SecretFile, "decision_log", "secret_file"))
+	}
 	if err := checkState(file); err != nil {
 		wrong = append(wrong, file.Wrong("admin.state_file: "+err.Error(), "", "admin", "state_file"))
 	}
@@ -36,6 +39,21 @@ func Check(file *policyfile.File) (wrong []policyfile.Problem) {
 		}
 	}
 	return wrong
+}
+
+// Warnings returns what is unwise about a policy, and does not keep it from becoming active.
+func Warnings(file *policyfile.File) (all []policyfile.Problem) {
+	if file.Untrusted {
+		return nil
+	}
+	for _, def := range file.Policy.Stores {
+		for _, p := range stores.Warn(def) {
+			warning := file.Wrong(p.Message, p.Fix, "stores", def.Name, p.Field)
+			warning.Warning = true
+			all = append(all, warning)
+		}
+	}
+	return all
 }
 
 // checkState returns why the state file could be neither read nor created.

@@ -275,4 +275,5 @@ func (p *Policy) Customers() Customers {
 func (p *Policy) Tick() {
 	p.Now().customers.tick()
 	p.tickQuotas()
+	p.tickCandidate()
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/weirflow/weir/failover"
 	"github.com/weirflow/weir/lease"
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/regions"
 	"github.com/weirflow/weir/server/stores"
 	"github.com/weirflow/weir/server/stores/product"
 )
@@ -32,6 +33,8 @@ type storeSet struct {
 	later    bool          // next does not wait for stores that are new
 	settling time.Duration // how long next or settle wait for them
 
+	called func(store string, took time.Duration)
+
 	mu      sync.Mutex
 	open    map[string]*store
 	leaving map[*store]*time.Timer
@@ -45,6 +48,9 @@ type store struct {
 	store   product.Store
 	lease   *lease.Store // nil without leases
 	fail    *failover.Store
+	homeDef policy.Store                   // where regions divide its limits; zero without regions
+	home    product.Store                  // open; nil without
+	divided *regions.Store                 // around fail; nil without regions
 	settled atomic.Bool                    // settle has waited for it
 	calls   atomic.Pointer[[][]weir.Limit] // of the latest policy: what the store is prepared for
 
@@ -56,14 +62,14 @@ type store struct {
 // roomStore is a store as engines and waiting rooms use it: limits are decided through failover,
 // and the queues of waiting rooms, which have a fallback of their own, are asked directly.
 type roomStore struct {
-	*failover.Store
+	decider
 	product.RoomKeeper
 }
 
 // listedStore and listedRoomStore also list the keys of limits.
 type (
 	listedStore struct {
-		*failover.Store
+		decider
 		policy.StateLister
 	}
 	listedRoomStore struct {
@@ -75,8 +81,8 @@ type (
 // The rules of listen.rls divide by the nodes of the stores that they are given, by this method.
 var _ interface{ Nodes() int } = roomStore{}
 
-func newStores(o Options) *storeSet {
-	return &storeSet{log: o.Log, grace: o.Grace, later: o.ConnectLater, settling: cmp.Or(o.settling, settling), id: rand.Text(), node: o.Node, open: map[string]*store{}, leaving: map[*store]*time.Timer{}}
+func newStores(o Options, called func(store string, took time.Duration)) *storeSet {
+	return &storeSet{called: called, log: o.Log, grace: o.Grace, later: o.ConnectLater, settling: cmp.Or(o.settling, settling), id: rand.Text(), node: o.Node, open: map[string]*store{}, leaving: map[*store]*time.Timer{}}
 }
 
 // settling is how long the start, or a reload, waits for a store that is new to be connected, so
@@ -94,11 +100,11 @@ func (s *storeSet) next(ctx context.Context, p policy.Policy) (map[string]*store
 	var fresh []*store
 	for _, def := range p.Stores {
 		byName, tags := failures(p, def.Name), tagsOf(p, def.Name)
-		if old := open[def.Name]; old != nil && old.def == def && maps.Equal(old.byName, byName) && maps.Equal(old.tags, tags) {
+		if old := open[def.Name]; old != nil && old.same(def, homeOf(p, def)) && maps.Equal(old.byName, byName) && maps.Equal(old.tags, tags) {
 			next[def.Name] = old
 			continue
 		}
-		opened, err := s.start(def, byName, p.Tags(def.Name), fresh)
+		opened, err := s.start(def, homeOf(p, def), byName, p.Tags(def.Name), fresh)
 		if err != nil {
 			for _, f := range fresh {
 				err = errors.Join(err, f.close())
@@ -184,9 +190,11 @@ func (s *storeSet) openProduct(def policy.Store, tag func(name, key string) stri
 	candidates := slices.AppendSeq(slices.Collect(maps.Values(s.open)), maps.Keys(s.leaving))
 	s.mu.Unlock()
 	for _, o := range append(candidates, fresh...) {
-		if a, ok := o.store.(product.Adopter); ok {
-			if adopted, err := a.Adopt(def); adopted != nil || err != nil {
-				return adopted, err
+		for _, open := range []product.Store{o.store, o.home} {
+			if a, ok := open.(product.Adopter); ok {
+				if adopted, err := a.Adopt(def); adopted != nil || err != nil {
+					return adopted, err
+				}
 			}
 		}
 	}
@@ -194,9 +202,9 @@ func (s *storeSet) openProduct(def policy.Store, tag func(name, key string) stri
 }
 
 // start opens a store: the product's, with leases around it where the policy has them, and failover
-// around that.
-func (s *storeSet) start(def policy.Store, byName map[string]failover.OnFailure, tag func(name, key string) string, fresh []*store) (*store, error) {
-	o := &store{def: def, byName: byName}
+// around that. Where the policy has regions, they are around all of it.
+func (s *storeSet) start(def, home policy.Store, byName map[string]failover.OnFailure, tag func(name, key string) string, fresh []*store) (*store, error) {
+	o := &store{def: def, homeDef: home, byName: byName}
 	var err error
 	if o.store, err = s.openProduct(def, tag, fresh); err != nil {
 		return nil, err
@@ -204,6 +212,9 @@ func (s *storeSet) start(def policy.Store, byName map[string]failover.OnFailure,
 	o.life, o.end = context.WithCancel(context.Background())
 	if c, ok := o.store.(product.Clocked); ok {
 		c.OnClockStep(s.tellStep(def))
+	}
+	if w, ok := o.store.(product.Warner); ok {
+		w.OnWarning(func(text string) { s.log.Warn("store: "+text, "store", def.Name) })
 	}
 	inner := weir.Store(o.store)
 	if def.Lease.On {
@@ -224,7 +235,11 @@ func (s *storeSet) start(def policy.Store, byName map[string]failover.OnFailure,
 		Direct:       stores.IsPrompt(def),
 		ID:           s.id,
 		OnTransition: outages.tell,
+		OnCall:       func(took time.Duration) { s.called(def.Name, took) },
 	})
+	if err == nil {
+		err = s.divide(o, fresh)
+	}
 	if err != nil {
 		return nil, errors.Join(err, o.close())
 	}
@@ -329,7 +344,7 @@ func (s *storeSet) closed(o *store) {
 func (o *store) close() error {
 	o.end()
 	o.tasks.Wait()
-	var errs []error
+	errs := []error{o.closeRegions()}
 	if o.fail != nil {
 		errs = append(errs, o.fail.Close())
 	}
@@ -346,6 +361,8 @@ func given(open map[string]*store) map[string]weir.Store {
 		rooms, keepsRooms := o.store.(product.RoomKeeper)
 		lister, lists := o.store.(policy.StateLister)
 		switch {
+		case o.divided != nil:
+			all[name] = o.decider() // states are under parts of their limits, and rooms are not divided
 		case keepsRooms && lists:
 			all[name] = listedRoomStore{roomStore{o.fail, rooms}, lister}
 		case keepsRooms:
@@ -376,6 +393,7 @@ type Store struct {
 	Connected      bool         // it has been connected since it was opened
 	failover.Stats              // whose Cause is also set while Connected is false
 	Lease          *lease.Stats // nil for a store without leases
+	Regions        *Regions     // nil for a store without regions
 
 	// how many keys have found that the store's clock had stepped back, and when the latest one did;
 	// zero for never
@@ -412,6 +430,7 @@ func (p *Policy) StoreStats() (all []Store) {
 		if !one.Connected {
 			one.Cause = o.unreached()
 		}
+		one.Regions = o.regionStats(p.Now().File.Policy.Limits)
 		if o.lease != nil {
 			stats := o.lease.Stats()
 			one.Lease = &stats

@@ -55,7 +55,8 @@ type (
 const (
 	lineOf      = "quotas"
 	lineVersion = 1
-	// how long the other process may take for an answer. A machine may stand still for some seconds
+	// how long the other process may take for an answer. A machine may stand still for some seconds. Much less
+	// than the time in which a new process has to serve (takeOverTimeout in package server)
 	lineTimeout = 10 * time.Second
 )
 

@@ -11,6 +11,7 @@ import (
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/failover"
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/decisions"
 )
 
 // lateStore is a store that is connected when ready is closed.
@@ -64,7 +65,7 @@ func TestLateStoresAreWarmed(t *testing.T) {
 	}
 	first, second, third := weir.FixedWindow{Limit: 1, Window: time.Second}, weir.FixedWindow{Limit: 2, Window: time.Second}, weir.SlidingLog{Limit: 3, Window: time.Second}
 	late := &lateStore{ready: make(chan struct{}), warmed: make(chan [][]weir.Limit, 10)}
-	set := newStores(Options{Log: slog.New(slog.DiscardHandler)})
+	set := newStores(Options{Log: slog.New(slog.DiscardHandler)}, decisions.New().Called)
 	o := &store{def: policy.Store{Name: "s"}, store: late}
 	o.life, o.end = context.WithCancel(t.Context())
 	var err error

@@ -1,5 +1,5 @@
 // Package admin is what operators and their tools see of a server: whether it lives, whether it is
-// ready, its metrics, and an API that changes it.
+// ready, its metrics, a dashboard, and an API that changes it.
 package admin
 
 import (
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,11 +16,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weirflow/weir/server/active"
+	"github.com/weirflow/weir/server/dashboard"
 	"github.com/weirflow/weir/server/face"
 	"github.com/weirflow/weir/server/policymetrics"
 )
 
-// An Admin answers /healthz, /readyz and /metrics, and the API below /v1/. Everything else is 404.
+// An Admin answers /healthz, /readyz and /metrics, the API below /v1/, and the dashboard at /. Everything
+// else is 404.
 // It is a part of the active policy, which names the files of its token and its certificate.
 type Admin struct {
 	policy   *active.Policy
@@ -28,7 +31,9 @@ type Admin struct {
 	ready    func() bool
 	registry *prometheus.Registry
 	access   *access
+	pages    *dashboard.Pages
 	secrets  atomic.Pointer[secrets]
+	ending   chan struct{} // closed when the server shuts down: streams end
 }
 
 // Kind is the admin pages and the API as a face.
@@ -44,18 +49,43 @@ func open(ctx context.Context, h face.Host) (face.Face, error) {
 	if err != nil {
 		return nil, err
 	}
-	return face.NewHTTP(a.secured(l), a, h.Log), nil
+	return &pages{HTTP: face.NewHTTP(a.secured(l), a, h.Log), admin: a}, nil
 }
+
+// pages is the face of an Admin: a shutdown ends the streams of clients that would never leave.
+type pages struct {
+	*face.HTTP
+	admin *Admin
+	once  sync.Once
+}
+
+// Leave ends the streams.
+func (p *pages) Leave(replaced bool) {
+	p.end()
+	p.HTTP.Leave(replaced)
+}
+
+// Shutdown ends the streams, too: not every shutdown begins with Leave.
+func (p *pages) Shutdown(ctx context.Context) error {
+	p.end()
+	return p.HTTP.Shutdown(ctx)
+}
+
+func (p *pages) end() { p.once.Do(func() { close(p.admin.ending) }) }
 
 // newAdmin returns the admin pages for an address as the policy writes it. A store that is
 // unavailable makes the server no less ready: limits go on without it, as the policy says.
 func newAdmin(ctx context.Context, h face.Host, address string) (*Admin, error) {
-	a := &Admin{policy: h.Policy, log: h.Log, mux: http.NewServeMux(), ready: h.Ready, registry: h.Metrics, access: newAccess(address)}
+	a := &Admin{policy: h.Policy, log: h.Log, mux: http.NewServeMux(), ready: h.Ready, registry: h.Metrics, access: newAccess(address), ending: make(chan struct{})}
+	var err error
+	if a.pages, err = dashboard.New(); err != nil {
+		return nil, err
+	}
 	if err := h.Policy.Join(ctx, a); err != nil {
 		return nil, err
 	}
 	for _, c := range []prometheus.Collector{
-		policymetrics.Collector{Policy: h.Policy}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		policymetrics.Collector{Policy: h.Policy}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(),
 	} {
 		if err := a.registry.Register(c); err != nil {
 			return nil, err
@@ -86,18 +116,34 @@ func newAdmin(ctx context.Context, h face.Host, address string) (*Admin, error) 
 }
 
 // ServeHTTP serves a page. Everybody may know whether the server lives. Every other page is kept from
-// web pages in browsers, and all but /readyz want the token, where there is one.
+// web pages of other origins, and all but /readyz want the token, where there is one. The files of the
+// dashboard are sent without it, as they hold nothing of the server: the page asks for the token. But
+// who sends a wrong one gets nothing.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var p *problem
-	switch r.URL.Path {
-	case "/healthz":
-	case "/readyz":
+	isPage := a.pages.Has(r.URL.Path)
+	switch {
+	case r.URL.Path == "/healthz":
+	case r.URL.Path == "/readyz", isPage && r.Header["Authorization"] == nil:
 		p = a.access.foreign(r)
 	default:
 		p = a.access.refuse(r)
 	}
+	if l := a.secrets.Load().audit; l != nil && isAudited(r) {
+		a.audit(l, w, r, p == nil, func(w http.ResponseWriter, r *http.Request) { a.serve(w, r, p, isPage) })
+		return
+	}
+	a.serve(w, r, p, isPage)
+}
+
+// serve serves a request, or refuses it because of a problem.
+func (a *Admin) serve(w http.ResponseWriter, r *http.Request, p *problem, isPage bool) {
 	if p != nil {
 		p.write(w)
+		return
+	}
+	if isPage {
+		a.pages.ServeHTTP(w, r)
 		return
 	}
 	a.mux.ServeHTTP(w, r)

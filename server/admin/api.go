@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,7 +27,9 @@ type api struct {
 	*Admin
 	tags    *tags
 	changes *prometheus.CounterVec
-	calls   map[string]map[string]call // by path and method
+	// held by the preview that is being made
+	previewing sync.Mutex
+	calls      map[string]map[string]call // by path and method
 }
 
 // call answers a request, or returns what is wrong with it.
@@ -43,7 +46,7 @@ func (a *Admin) addAPI() error {
 	p := &api{Admin: a, tags: newTags(), changes: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_admin_changes_total", Help: "Changes requested through the API, by kind and result.",
 	}, []string{"change", "result"})}
-	for _, change := range []string{"policy", "reload", "ban", "grant", "lift"} {
+	for _, change := range []string{"policy", "reload", "ban", "grant", "lift", "reset", "promote"} {
 		for _, result := range []string{"ok", "failed"} {
 			p.changes.WithLabelValues(change, result)
 		}
@@ -57,8 +60,16 @@ func (a *Admin) addAPI() error {
 		"/v1/grant":     {"POST": p.except("grant")},
 		"/v1/lift":      {"POST": p.lift},
 		"/v1/usage":     {"GET": p.usage},
+		"/v1/decisions": {"GET": p.watch},
+		"/v1/candidate": {"GET": p.showCandidate},
+		"/v1/promote":   {"POST": p.promote},
+		"/v1/live":      {"GET": p.live},
+		"/v1/keys":      {"GET": p.keys},
+		"/v1/explain":   {"GET": p.explain},
+		"/v1/reset":     {"POST": p.reset},
 
-		"/v1/usage/export": {"GET": p.exportUsage},
+		"/v1/usage/export":   {"GET": p.exportUsage},
+		"/v1/policy/preview": {"POST": p.preview},
 	}
 	a.mux.Handle("/v1/", p)
 	return errors.Join(a.registry.Register(p.changes), a.registry.Register(prometheus.NewGaugeFunc(
@@ -98,14 +109,7 @@ func (p *api) status(w http.ResponseWriter, _ *http.Request) error {
 	}
 	stores := []storeJSON{}
 	for _, s := range p.policy.StoreStats() {
-		one := storeJSON{Name: s.Name, Connected: s.Connected, Shards: s.Shards, Unavailable: s.Unavailable()}
-		if s.Shards > 1 {
-			for i, name := range s.Down[:min(len(s.Down), mostDown)] {
-				one.Down = append(one.Down, shardJSON{name, errorText(s.Causes[i])})
-			}
-		}
-		one.Error = errorText(s.Cause)
-		stores = append(stores, one)
+		stores = append(stores, storeOf(s))
 	}
 	answer(w, http.StatusOK, "application/json", map[string]any{
 		"stores": stores,
@@ -113,6 +117,18 @@ func (p *api) status(w http.ResponseWriter, _ *http.Request) error {
 		"limits": len(now.File.Policy.Limits), "routes": len(now.File.Policy.Routes), "overrides": len(p.policy.Engine().Overrides()),
 	})
 	return nil
+}
+
+// storeOf is a store as the API tells it.
+func storeOf(s active.Store) storeJSON {
+	one := storeJSON{Name: s.Name, Connected: s.Connected, Shards: s.Shards, Unavailable: s.Unavailable()}
+	if s.Shards > 1 {
+		for i, name := range s.Down[:min(len(s.Down), mostDown)] {
+			one.Down = append(one.Down, shardJSON{name, errorText(s.Causes[i])})
+		}
+	}
+	one.Error = errorText(s.Cause)
+	return one
 }
 
 // storeJSON is a store of the active policy.
@@ -149,7 +165,12 @@ func errorText(err error) string {
 	return text
 }
 
-func (p *api) show(w http.ResponseWriter, _ *http.Request) error {
+func (p *api) show(w http.ResponseWriter, r *http.Request) error {
+	if r.Header.Get("Accept") == "application/yaml" {
+		if sent, err := p.source(w); sent || err != nil {
+			return err
+		}
+	}
 	now := p.policy.Status()
 	text, err := now.File.Published()
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 type secrets struct {
 	token string           // empty for none
 	cert  *tls.Certificate // nil for none
+	audit *auditLog        // which is no secret, and comes with them; nil for none
 }
 
 // Bounds on a token, in bytes. The shortest has 64 random bits in hexadecimal.
@@ -43,6 +44,9 @@ func Check(file *policyfile.File) (wrong []policyfile.Problem) {
 	if _, err := readCertificate(file); err != nil {
 		wrong = append(wrong, file.Wrong(fmt.Sprintf("admin.tls: %v", err), "name PEM files beside the policy file that belong together", "admin", "tls"))
 	}
+	if _, err := newAuditLog(file); err != nil {
+		wrong = append(wrong, file.Wrong(fmt.Sprintf("admin.audit_log: %v", err), "name a file in a directory that is there, or stderr", "admin", "audit_log"))
+	}
 	return wrong
 }
 
@@ -58,6 +62,9 @@ func (a *Admin) Prepare(_ context.Context, now *active.Snapshot, next active.Can
 	var err error
 	if s.token, err = readToken(next.File); err == nil {
 		s.cert, err = readCertificate(next.File)
+	}
+	if err == nil {
+		s.audit, err = newAuditLog(next.File)
 	}
 	return &secretsChange{a, &s}, err
 }

@@ -1,10 +1,12 @@
 package endpoint
 
 import (
+	"errors"
 	"io"
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/weirflow/weir/server/descriptors"
@@ -76,6 +78,14 @@ func (l *listener) refuse(c net.Conn) {
 type conn struct {
 	net.Conn
 	left func()
+}
+
+// SyscallConn is the socket's, for those who wait for it without a buffer.
+func (c *conn) SyscallConn() (syscall.RawConn, error) {
+	if socket, ok := c.Conn.(syscall.Conn); ok {
+		return socket.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
 }
 
 // Close closes the connection, and makes room for another.

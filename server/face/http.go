@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirflow/weir/server/plain"
 )
 
 // Bounds of connections and requests. None of them limits how long a handler takes.
@@ -44,6 +46,7 @@ var ErrNoRoom = errors.New("too many large bodies are being received: send the r
 // its header, for its body, or for it to read the response), the client's time is bounded.
 type HTTP struct {
 	server   *http.Server
+	plain    *plain.Server // in front of server; nil for none
 	listener net.Listener
 	address  string
 	handler  http.Handler
@@ -75,6 +78,14 @@ func NewHTTP(l net.Listener, h http.Handler, log *slog.Logger) *HTTP {
 		ConnState:         f.changed,
 		ErrorLog:          slog.NewLogLogger(AnonymousLog(log.Handler()), slog.LevelDebug),
 	}
+	return f
+}
+
+// NewPlainHTTP returns a face like that of NewHTTP, where package plain serves most requests, at less
+// expense. The listener is without TLS.
+func NewPlainHTTP(l net.Listener, h http.Handler, log *slog.Logger) *HTTP {
+	f := NewHTTP(l, h, log)
+	f.plain = &plain.Server{HTTP: f.server, Bodies: true, FirstTimeout: clientTime}
 	return f
 }
 
@@ -252,7 +263,11 @@ func (f *HTTP) Addresses() []string { return []string{f.address} }
 
 // Serve serves the handler.
 func (f *HTTP) Serve() error {
-	if err := f.server.Serve(f.listener); !errors.Is(err, http.ErrServerClosed) {
+	serve := f.server.Serve
+	if f.plain != nil {
+		serve = f.plain.Serve
+	}
+	if err := serve(f.listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
@@ -274,11 +289,20 @@ func (f *HTTP) Draining() int { return 0 }
 // Shutdown lets requests in flight end.
 func (f *HTTP) Shutdown(ctx context.Context) error {
 	f.hurry()
+	if f.plain != nil {
+		return f.plain.Shutdown(ctx)
+	}
 	return f.server.Shutdown(ctx)
 }
 
 // Close ends the server at once, and closes the listener where Serve was not called.
-func (f *HTTP) Close() error { return errors.Join(f.server.Close(), ignoreClosed(f.listener.Close())) }
+func (f *HTTP) Close() error {
+	end := f.server.Close
+	if f.plain != nil {
+		end = f.plain.Close
+	}
+	return errors.Join(end(), ignoreClosed(f.listener.Close()))
+}
 
 func ignoreClosed(err error) error {
 	if errors.Is(err, net.ErrClosed) {

@@ -42,7 +42,9 @@ func (p *pipes) visit(text string, reads bool) (ended time.Duration, got string)
 	mine, server := net.Pipe()
 	p.accepted <- server
 	defer mine.Close()
-	_, _ = io.WriteString(mine, text)
+	if text != "" { // a pipe passes on that nothing was written, which no socket does
+		_, _ = io.WriteString(mine, text)
+	}
 	if !reads {
 		// the write of one more byte fails when the server has closed its end
 		for {
@@ -58,9 +60,9 @@ func (p *pipes) visit(text string, reads bool) (ended time.Duration, got string)
 
 // serving runs a face with a handler that reads what it is sent and then takes the time of the path, as a
 // duration, and returns its listener.
-func serving(t *testing.T) (*HTTP, *pipes) {
+func serving(t *testing.T, open func(net.Listener, http.Handler, *slog.Logger) *HTTP) (*HTTP, *pipes) {
 	p := &pipes{accepted: make(chan net.Conn), closed: make(chan struct{})}
-	f := NewHTTP(p, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	f := open(p, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := strings.TrimPrefix(r.URL.Path, "/")
 		if !strings.HasPrefix(name, "unread") {
 			if _, err := io.ReadAll(r.Body); errors.Is(err, os.ErrDeadlineExceeded) {
@@ -98,6 +100,13 @@ const rest = " HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
 // TestSlowClients: a client has its time for the header, the body, and reading the response; a handler
 // takes its own time, and is not cancelled when that of the client is over.
 func TestSlowClients(t *testing.T) {
+	t.Run("net/http", func(t *testing.T) { slowClients(t, NewHTTP, 0, "400 Bad Request") })
+	// package plain closes a connection without a complete header, and has net/http wait for a slow body
+	t.Run("plain", func(t *testing.T) { slowClients(t, NewPlainHTTP, time.Second, "") })
+}
+
+func slowClients(t *testing.T, open func(net.Listener, http.Handler, *slog.Logger) *HTTP, more time.Duration, halfHeader string) {
+	t.Helper()
 	for name, c := range map[string]struct {
 		text   string
 		reads  bool
@@ -105,9 +114,9 @@ func TestSlowClients(t *testing.T) {
 		want   string
 	}{
 		"nothing":                            {"", true, clientTime, ""},
-		"half a header":                      {"GET /1s HT", true, clientTime, "400 Bad Request"},
-		"half a body":                        {"POST /1s" + rest + "ab", true, clientTime, "408 Request Timeout"},
-		"half a body that nobody reads":      {"POST /unread" + rest + "ab", true, clientTime, "200 OK"},
+		"half a header":                      {"GET /1s HT", true, clientTime, halfHeader},
+		"half a body":                        {"POST /1s" + rest + "ab", true, clientTime + more, "408 Request Timeout"},
+		"half a body that nobody reads":      {"POST /unread" + rest + "ab", true, clientTime + more, "200 OK"},
 		"a response that nobody reads":       {"POST /1s" + rest + "abcd", false, time.Second + clientTime, ""},
 		"a handler with a body":              {"POST /1m" + rest + "abcd", true, time.Minute, "200 OK"},
 		"a handler without a body":           {"GET /1m HTTP/1.1\r\nHost: x\r\n\r\n", true, time.Minute, "200 OK"},
@@ -115,7 +124,7 @@ func TestSlowClients(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				_, p := serving(t)
+				_, p := serving(t, open)
 				took, got := p.visit(c.text, c.reads)
 				// net/http lets a client read its error for half a second
 				if took < c.within-time.Second || took > c.within+time.Second || !strings.Contains(got, c.want) {
@@ -129,6 +138,12 @@ func TestSlowClients(t *testing.T) {
 // TestSlowClientsAtTheEnd: a shutdown gives clients that have stopped little time, and requests in flight
 // as much as they need.
 func TestSlowClientsAtTheEnd(t *testing.T) {
+	t.Run("net/http", func(t *testing.T) { slowClientsAtTheEnd(t, NewHTTP, "the body did not come", "200 OK") })
+	t.Run("plain", func(t *testing.T) { slowClientsAtTheEnd(t, NewPlainHTTP, "", "") })
+}
+
+func slowClientsAtTheEnd(t *testing.T, open func(net.Listener, http.Handler, *slog.Logger) *HTTP, halfBody, unreadBody string) {
+	t.Helper()
 	for name, c := range map[string]struct {
 		text   string
 		reads  bool
@@ -137,15 +152,15 @@ func TestSlowClientsAtTheEnd(t *testing.T) {
 	}{
 		"nothing":                       {"", true, timeAtEnd, ""},
 		"half a header":                 {"GET /1s HT", true, timeAtEnd, ""},
-		"half a body":                   {"POST /1s" + rest + "ab", true, timeAtEnd, "the body did not come"},
-		"half a body that nobody reads": {"POST /unread" + rest + "ab", true, timeAtEnd, "200 OK"},
+		"half a body":                   {"POST /1s" + rest + "ab", true, timeAtEnd, halfBody},
+		"half a body that nobody reads": {"POST /unread" + rest + "ab", true, timeAtEnd, unreadBody},
 		"a response that nobody reads":  {"POST /0s" + rest + "abcd", false, timeAtEnd, ""},
 		"a request in flight":           {"POST /20s" + rest + "abcd", true, 20 * time.Second, "200 OK"},
 		"one without a body":            {"GET /20s HTTP/1.1\r\nHost: x\r\n\r\n", true, 20 * time.Second, "200 OK"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f, p := serving(t)
+				f, p := serving(t, open)
 				got := make(chan string, 1)
 				go func() {
 					_, text := p.visit(c.text, c.reads)

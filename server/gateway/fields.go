@@ -20,6 +20,7 @@ var framing = [...]string{
 
 // fieldRules say which header fields of requests are passed on. They are never changed.
 type fieldRules struct {
+	priority string              // the field with the priority, from trusted proxies; empty for none
 	clientIn string              // the field with the client's address, from trusted proxies
 	matter   map[string]struct{} // fields that the policy reads, and framing
 	folded   map[string]struct{} // the same, as upstreams may see their names
@@ -27,7 +28,7 @@ type fieldRules struct {
 }
 
 func newFieldRules(p *policy.Policy) *fieldRules {
-	f := &fieldRules{clientIn: clientHeader(p), matter: map[string]struct{}{}, folded: map[string]struct{}{}}
+	f := &fieldRules{priority: http.CanonicalHeaderKey(p.Priorities.Header), clientIn: clientHeader(p), matter: map[string]struct{}{}, folded: map[string]struct{}{}}
 	for _, name := range append(append(p.ReadsHeaders(), f.clientIn), framing[:]...) {
 		f.matter[name] = struct{}{}
 		f.folded[httpsyntax.FoldName(name)] = struct{}{}
@@ -48,7 +49,7 @@ func (f *fieldRules) distrust(h http.Header, trusted bool) (mayAlias bool) {
 	mayAlias = f.unusual
 	for name := range h {
 		switch {
-		case name == "Proxy", !trusted && (name == f.clientIn || policy.IsProxyHeader(name)):
+		case name == "Proxy", !trusted && (name == f.clientIn || name == f.priority || policy.IsProxyHeader(name)):
 			delete(h, name)
 		case !mayAlias:
 			mayAlias = !httpsyntax.IsUsualName(name)

@@ -28,6 +28,7 @@ import (
 
 // A Gateway is an http.Handler, and a part of the active policy.
 type Gateway struct {
+	policy    *active.Policy
 	log       *slog.Logger
 	upstreams *upstream.Set
 	bodies    policy.BodyShares // of the upstreams' memory, for bodies that limits read
@@ -50,6 +51,8 @@ type state struct {
 	// some limit exempts by a header field, which is believed from trusted proxies alone
 	asksHop bool
 	fields  *fieldRules
+	// by name: those with adaptive limits
+	adaptive map[string]*upstream.Upstream
 
 	unidentified refusal.Response
 }
@@ -81,6 +84,8 @@ type Counts struct {
 	// header fields that upstreams may take for others: dropped, and requests refused for one
 	AliasesDropped, AliasesRefused uint64
 
+	Overloaded uint64 // refused by an adaptive limit; not among the limited
+
 	UnknownCustomer uint64 // refused with 401: without valid credentials
 	// refused with 503: whether the API key is valid could not be found out
 	UnverifiedCustomer uint64
@@ -95,7 +100,7 @@ type Counts struct {
 type counts struct {
 	allowed, delayed, limited tally.Counter // the frequent ones
 
-	noRoute, invalid, canceled, upstreamFailed, queueFull, stale, waiting, exhausted, aliasesDropped, aliasesRefused, ambiguous, tooLarge, badBody, unknownCustomer, unverifiedCustomer atomic.Uint64
+	noRoute, invalid, canceled, upstreamFailed, queueFull, stale, waiting, exhausted, aliasesDropped, aliasesRefused, ambiguous, tooLarge, badBody, overloaded, unknownCustomer, unverifiedCustomer atomic.Uint64
 }
 
 // New returns a gateway that serves the active policy, and every one that becomes active later.
@@ -104,7 +109,7 @@ func New(ctx context.Context, p *active.Policy, log *slog.Logger) (*Gateway, err
 	if err != nil {
 		return nil, err
 	}
-	g := &Gateway{log: log, upstreams: upstream.NewSet(upstream.Options{Log: log}), answers: newStaleResponses(), errorLog: limiter}
+	g := &Gateway{policy: p, log: log, upstreams: upstream.NewSet(upstream.Options{Log: log, Signals: p.Signals()}), answers: newStaleResponses(), errorLog: limiter}
 	if err := p.Join(ctx, g); err != nil {
 		g.upstreams.Close()
 		return nil, err
@@ -176,7 +181,7 @@ func (g *Gateway) Counts() Counts {
 		Allowed: c.allowed.Load(), Delayed: c.delayed.Load(), Limited: c.limited.Load(), NoRoute: c.noRoute.Load(),
 		Invalid: c.invalid.Load(), Canceled: c.canceled.Load(), UpstreamFailed: c.upstreamFailed.Load(),
 		QueueFull: c.queueFull.Load(), Stale: c.stale.Load(), Waiting: c.waiting.Load(),
-		Exhausted: c.exhausted.Load(), AliasesDropped: c.aliasesDropped.Load(), AliasesRefused: c.aliasesRefused.Load(), Ambiguous: c.ambiguous.Load(), TooLarge: c.tooLarge.Load(), BadBody: c.badBody.Load(),
+		Exhausted: c.exhausted.Load(), AliasesDropped: c.aliasesDropped.Load(), AliasesRefused: c.aliasesRefused.Load(), Ambiguous: c.ambiguous.Load(), TooLarge: c.tooLarge.Load(), BadBody: c.badBody.Load(), Overloaded: c.overloaded.Load(),
 		UnknownCustomer: c.unknownCustomer.Load(), UnverifiedCustomer: c.unverifiedCustomer.Load(),
 	}
 }
@@ -187,6 +192,12 @@ func (g *Gateway) compile(next *active.Snapshot, old *state) *state {
 	file := next.File
 	s := &state{file: file, engine: next.Engine, tells: limitHeaders(&file.Policy), asksHop: file.Policy.AsksHop(),
 		fields: newFieldRules(&file.Policy), unidentified: refusal.Unidentified(file.Policy.Plans.Bearer())}
+	s.adaptive = map[string]*upstream.Upstream{}
+	for _, u := range file.Policy.Upstreams {
+		if u.Adaptive.On {
+			s.adaptive[u.Name] = g.upstreams.Get(u.Name)
+		}
+	}
 	for i := range file.Policy.Routes {
 		c := g.newRoute(file, &file.Policy.Routes[i], old)
 		if file.Policy.Routes[i].UpstreamPath != "" {
@@ -208,6 +219,14 @@ func limitHeaders(p *policy.Policy) func(http.Header, []policy.Evaluated) {
 		return weirhttp.WithWarnings(tells)
 	}
 	return tells
+}
+
+// matchOf returns the match of a route; empty for none.
+func (s *state) matchOf(route int) string {
+	if route < 0 {
+		return ""
+	}
+	return s.file.Policy.Routes[route].Match
 }
 
 // exchange is the decision about a request, and its response, in one allocation.
@@ -246,6 +265,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	request.Trusted = s.asksHop && weirhttp.Trusted(r, s.file.Policy.TrustedProxies)
 	m := s.engine.Match(request)
+	m.AskUpstreams(s)
 	if mayAlias && !g.withoutAliases(w, r, s, m.Route) {
 		rec.decided(policy.Invalid.String(), "", 0)
 		return
@@ -277,6 +297,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer free()
 	rec.decided(v.Outcome.String(), v.Limit, v.Delay)
+	g.policy.See(&request, v, s.matchOf(v.Route))
 	w, r = s.onItsWay(w, r, v.Route)
 	switch v.Outcome {
 	case policy.NoRoute:
@@ -315,16 +336,20 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		g.logEvents(v.Events())
 	}
-	if !g.enter(w, r, s, v, request.Client) {
+	place, ok := g.enter(w, r, s, v, request.Client)
+	if !ok {
 		return
 	}
 	to := &s.routes[v.Route]
 	answering := &x.response
-	*answering = responseWriter{ResponseWriter: w, gateway: g, tells: s.tells, verdict: v, meter: meterOf(v, r), route: to, request: r}
+	*answering = responseWriter{ResponseWriter: w, gateway: g, tells: s.tells, verdict: v, meter: meterOf(v, r), route: to, request: r, place: place}
+	r = answering.watchClient(r)
 	defer func() {
 		answering.drain(r)
 		answering.settle()
-		v.Done(answering.outcome(r))
+		outcome := answering.outcome(r)
+		answering.leaveAdaptive(outcome)
+		v.Done(outcome)
 	}()
 	if v.Outcome != policy.Delay {
 		g.counts.allowed.Add(1)
@@ -386,7 +411,11 @@ func (g *Gateway) leave(w http.ResponseWriter, r *http.Request, s *state, v *pol
 
 // refuse answers a request that a limit refused.
 func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, s *state, v *policy.Verdict, d weir.Decision) {
-	g.counts.limited.Add(1)
+	if v.Overloaded() {
+		g.counts.overloaded.Add(1)
+	} else {
+		g.counts.limited.Add(1)
+	}
 	if rec := recordOf(w); rec != nil {
 		rec.decided(policy.Deny.String(), v.Limit, 0) // a queued request can still be refused
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/weirflow/weir/internal/refusal"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/policyfile"
+	"github.com/weirflow/weir/server/upstream"
 )
 
 // newRoute compiles a route.
@@ -48,18 +49,18 @@ func (g *Gateway) newRefusal(file *policyfile.File, route *policy.Route, r polic
 	return f
 }
 
-// enter takes the places of the concurrency limits of a route. It reports false if the request was
-// refused.
-func (g *Gateway) enter(w http.ResponseWriter, r *http.Request, s *state, v *policy.Verdict, client string) bool {
+// enter takes the places of the concurrency limits and adaptive limits of a route. It reports false if the
+// request was refused. place is that at the upstream; nil for none.
+func (g *Gateway) enter(w http.ResponseWriter, r *http.Request, s *state, v *policy.Verdict, client string) (place *upstream.Place, ok bool) {
 	logged := len(v.Events())
-	err := g.enterQueued(r, s, v, client)
+	place, err := g.enterQueued(r, s, v, client)
 	if events := v.Events(); len(events) > logged {
 		g.logEvents(events[logged:])
 	}
 	if err != nil {
 		g.leave(w, r, s, v, err)
 	}
-	return err == nil
+	return place, err == nil
 }
 
 // logEvents logs what limits did whose `log` asks for it: in nginx's words, and without the client.

@@ -77,6 +77,9 @@ func (p *forwarder) serve(w *responseWriter, r *http.Request) {
 			return
 		}
 	}
+	if w.place != nil {
+		r = r.WithContext(upstream.WithPlace(r.Context(), w.place))
+	}
 	rc := http.NewResponseController(w)
 	r = p.fields.withTrailers(r)
 	ctx := upstream.OnStalledClient(r.Context(), func(answering bool) {
@@ -109,7 +112,7 @@ func (p *forwarder) serve(w *responseWriter, r *http.Request) {
 // direct forwards a plain request without httputil.ReverseProxy.
 func (p *forwarder) direct(to upstream.Direct, w *responseWriter, r *http.Request) {
 	var room [4]plain.Field
-	answered, err := to.Pass(w, r, forwarded(room[:0], r, p.trusted))
+	answered, err := to.At(w.place).Pass(w, r, forwarded(room[:0], r, p.trusted))
 	switch {
 	case err == nil:
 	case answered:
@@ -286,7 +289,7 @@ func (g *Gateway) failureOf(name string, err error) (f failure, byUpstream bool)
 	}
 	var timeout net.Error
 	switch {
-	case errors.Is(err, upstream.ErrOut) || errors.Is(err, upstream.ErrFull):
+	case errors.Is(err, upstream.ErrOut), errors.Is(err, upstream.ErrFull), errors.Is(err, upstream.ErrOverloaded):
 		return failure{http.StatusServiceUnavailable, "the upstream takes no requests now"}, true
 	case errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout():
 		return failure{http.StatusGatewayTimeout, "the upstream did not respond in time"}, true

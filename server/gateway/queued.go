@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/adaptive"
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/upstream"
 )
 
 // queueOf returns the queue of a route, nil without the state or the route.
@@ -57,22 +59,29 @@ func (g *Gateway) wait(w http.ResponseWriter, r *http.Request, s *state, v *poli
 	return true
 }
 
-// enterQueued takes the places of concurrency limits. A request that waits for one counts as
-// queued.
-func (g *Gateway) enterQueued(r *http.Request, s *state, v *policy.Verdict, client string) error {
+// enterQueued takes the places of concurrency limits and adaptive limits. A request that waits for one
+// counts as queued.
+func (g *Gateway) enterQueued(r *http.Request, s *state, v *policy.Verdict, client string) (at *upstream.Place, err error) {
 	var place policy.QueuePlace
 	ctx, stop, end := r.Context(), func() {}, func() {}
 	defer func() { end(); stop(); place.Leave() }()
-	return v.EnterQueued(ctx, func() (context.Context, error) {
+	to := &s.routes[v.Route]
+	err = v.EnterUpstream(ctx, func() (context.Context, error) {
 		if place.Taken() {
 			return ctx, nil
 		}
 		var full *weir.LimitedError
-		if place, full = g.join(&s.routes[v.Route], client, v.Limit, 0); full != nil {
+		if place, full = g.join(to, client, v.Limit, 0); full != nil {
 			return ctx, full
 		}
 		ctx, stop = whileThere(ctx)
-		ctx, end = s.routes[v.Route].queued.Within(ctx)
+		ctx, end = to.queued.Within(ctx)
 		return ctx, nil
+	}, func(as adaptive.Request) (_ policy.UpstreamPlace, err error) {
+		if at, err = to.placeAtUpstream(r.Context(), as); at == nil {
+			return nil, err
+		}
+		return at, nil
 	})
+	return at, err
 }

@@ -1,6 +1,10 @@
 package gateway
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirflow/weir/server/policymetrics"
+)
 
 // requestMetrics are the metrics of what became of requests, and of upstreams. Labels are outcomes,
 // the names of upstreams in the policy, and the hosts and ports of its URLs.
@@ -37,7 +41,11 @@ func (m requestMetrics) Describe(ch chan<- *prometheus.Desc) {
 		gatewayQueued, gatewayQueueFull, gatewayStale, bufferBytes, bufferFull} {
 		ch <- d
 	}
+	ofTargets.Describe(ch)
 }
+
+// ofTargets are the metrics of the adaptive limits of targets.
+var ofTargets = policymetrics.NewAdaptiveMetrics("weir_upstream_adaptive", "a target", "upstream", "target")
 
 // Collect is of prometheus.Collector.
 func (m requestMetrics) Collect(ch chan<- prometheus.Metric) {
@@ -51,7 +59,7 @@ func (m requestMetrics) Collect(ch chan<- prometheus.Metric) {
 	for outcome, v := range map[string]uint64{
 		"allowed": n.Allowed, "delayed": n.Delayed, "limited": n.Limited, "no_route": n.NoRoute, "invalid": n.Invalid, "canceled": n.Canceled,
 		"waiting": n.Waiting, "too_large": n.TooLarge, "bad_body": n.BadBody, "ambiguous": n.Ambiguous, "unknown_customer": n.UnknownCustomer,
-		"unverified_customer": n.UnverifiedCustomer,
+		"unverified_customer": n.UnverifiedCustomer, "overloaded": n.Overloaded,
 	} {
 		counter(gatewayRequests, v, outcome)
 	}
@@ -80,6 +88,9 @@ func (m requestMetrics) Collect(ch chan<- prometheus.Metric) {
 				up = 1
 			}
 			gauge(upstreamUp, up, u.Name, t.Target)
+			if t.Adaptive.On {
+				ofTargets.Collect(ch, t.Adaptive.Stats, u.Name, t.Target)
+			}
 		}
 	}
 }

@@ -9,7 +9,9 @@ import (
 	"sync/atomic"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/clientwait"
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/upstream"
 )
 
 // responseWriter writes the response of an upstream. httputil.ReverseProxy and plain.Client clear all
@@ -32,15 +34,17 @@ type responseWriter struct {
 	// the connection of an upgraded request whose cost is read; nil for none
 	upgraded *countedConn
 
-	overloaded bool // the upstream did not respond, or said that it is overloaded
-	notSent    bool // this process lacked what it takes to send the request
-	clientGone bool // the request did not arrive in full, or the response could not be written
-	complete   bool // the response is
-	wroteBody  bool // a part of its body was written
-	whole      bool // the upstream's response was read to its end
-	noResponse bool // there was none from an upstream
-	unsent     bool // no upstream has got a byte of the request
-	own        bool // the response is the gateway's, for a request that its client has spoiled
+	overloaded bool              // the upstream did not respond, or said that it is overloaded
+	notSent    bool              // this process lacked what it takes to send the request
+	clientGone bool              // the request did not arrive in full, or the response could not be written
+	complete   bool              // the response is
+	wroteBody  bool              // a part of its body was written
+	whole      bool              // the upstream's response was read to its end
+	noResponse bool              // there was none from an upstream
+	place      *upstream.Place   // at the adaptive limits of the upstream; nil for none
+	waits      *clientwait.Waits // nil unless the duration of the request is measured
+	unsent     bool              // no upstream has got a byte of the request
+	own        bool              // the response is the gateway's, for a request that its client has spoiled
 }
 
 // outcome is how a request ended, for concurrency limits. A client that left says nothing about the
@@ -70,7 +74,9 @@ func (l *responseWriter) drain(r *http.Request) {
 // Write writes a part of the body.
 func (l *responseWriter) Write(p []byte) (int, error) {
 	l.wroteBody = true
+	wrote := l.waits.Begin()
 	n, err := l.ResponseWriter.Write(p)
+	l.waits.End(wrote)
 	if err != nil {
 		l.clientGone = true
 	}
@@ -90,7 +96,7 @@ func (l *responseWriter) WriteHeader(status int) {
 		}
 		return
 	}
-	if status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout {
+	if status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout || status == http.StatusTooManyRequests {
 		l.overloaded = true
 	}
 	if !l.own { // its status says nothing about what the upstream has done
@@ -117,6 +123,7 @@ func (l *responseWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return conn, rw, err
 	}
+	l.leaveAdaptive(weir.OK)
 	if rw.Reader.Buffered() > 0 {
 		if conn, err = readAhead(conn, rw); err != nil {
 			return nil, nil, err

@@ -144,6 +144,7 @@ func (g *Gateway) throughRoom(w http.ResponseWriter, r *http.Request, s *state, 
 		Address: client,
 		Secure:  r.TLS != nil || weirhttp.Trusted(r, trusted) && r.Header.Get("X-Forwarded-Proto") == "https",
 	}
+	c.Plain = s.routes[route].refused.plain && s.routes[route].refused.own
 	next, ok := s.rooms[s.file.Policy.Routes[route].Room].room.Serve(w, r, c, func(w http.ResponseWriter) {
 		s.routes[route].refused.Write(w, r, "")
 	})

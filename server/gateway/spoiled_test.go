@@ -10,8 +10,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 )
 
@@ -115,14 +116,19 @@ routes:
   - { match: /small, upstream: up, max_body: 10 }
   - { match: /, upstream: up }
 `, up.URL)
-	var opened atomic.Int64
-	client := h2c(t)
-	client.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		opened.Add(1)
-		return new(net.Dialer).DialContext(ctx, network, addr)
+	// The connections that carried a request: the client may open one more that it does not use.
+	var mu sync.Mutex
+	used := map[net.Conn]bool{}
+	traced := func(ctx context.Context) context.Context {
+		return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
+			mu.Lock()
+			defer mu.Unlock()
+			used[c.Conn] = true
+		}})
 	}
+	client := h2c(t)
 	for i := range uint64(3) {
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithCancel(traced(t.Context()))
 		body, in := io.Pipe()
 		r, err := http.NewRequestWithContext(ctx, "POST", s.URL, body)
 		if err != nil {
@@ -141,19 +147,26 @@ routes:
 		in.Close()
 		until(t, func() bool { return g.Counts().Canceled == i+1 })
 	}
-	resp, err := client.Post(s.URL+"/small", "text/plain", strings.NewReader(strings.Repeat("x", 100)))
-	if err != nil {
-		t.Fatal(err)
+	for _, c := range []struct {
+		path, body string
+		want       int
+	}{{"/small", strings.Repeat("x", 100), http.StatusRequestEntityTooLarge}, {"/", "x", http.StatusOK}} {
+		r, err := http.NewRequestWithContext(traced(t.Context()), "POST", s.URL+c.path, strings.NewReader(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != c.want {
+			t.Errorf("%s: status %d, want %d", c.path, resp.StatusCode, c.want)
+		}
 	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusRequestEntityTooLarge {
-		t.Errorf("%d for a body that is too large", resp.StatusCode)
-	}
-	if resp, err = client.Get(s.URL); err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if n := opened.Load(); n != 1 {
-		t.Errorf("%d connections for five requests, one after another", n)
+	mu.Lock()
+	defer mu.Unlock()
+	if len(used) != 1 {
+		t.Errorf("%d connections for five requests, one after another", len(used))
 	}
 }

@@ -162,7 +162,7 @@ func problemOf(err error) *problem {
 		return &again
 	case errors.As(err, &wrong):
 		status := http.StatusUnprocessableEntity
-		if wrong.Field == "limit" {
+		if wrong.Unknown {
 			status = http.StatusNotFound
 		}
 		return &problem{Status: status, Detail: wrong.Problem, Fix: wrong.Fix, Field: wrong.Field}

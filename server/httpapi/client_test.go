@@ -289,6 +289,12 @@ func TestFailoverOverTheService(t *testing.T) {
 	}
 }
 
+// TestUsageOverTheService: a peek of a limit that the client brings says what is used, also beyond the limit.
+func TestUsageOverTheService(t *testing.T) {
+	s := serve(t, limits, ", client_limits: {}", nil)
+	weirtest.Usage(t, s.client(weirclient.Options{Timeout: time.Minute}).Store(), "usage")
+}
+
 // TestLeasesOverTheService: two programs that lease from the service admit together what the limit
 // admits, with fewer calls than takes.
 func TestLeasesOverTheService(t *testing.T) {

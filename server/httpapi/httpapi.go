@@ -78,7 +78,10 @@ func checkClientLimits(file *policyfile.File, o policy.ClientLimits) (wrong []po
 	if o.Store == "" {
 		return nil
 	}
-	if !slices.ContainsFunc(file.Policy.Stores, func(s policy.Store) bool { return s.Name == o.Store }) {
+	switch i := slices.IndexFunc(file.Policy.Stores, func(s policy.Store) bool { return s.Name == o.Store }); {
+	case i >= 0 && file.Policy.Stores[i].Regions != nil:
+		wrong = append(wrong, file.Wrong("the store \""+o.Store+"\" has regions, and the limits of clients are not divided between regions", "name a store without regions, or take store out", "listen", name, "client_limits", "store"))
+	case i < 0:
 		wrong = append(wrong, file.Wrong("there is no store \""+o.Store+"\"", "name one of stores, or take store out", "listen", name, "client_limits", "store"))
 	}
 	if o.MaxKeys != 0 || o.WhenFull != "" {
@@ -100,11 +103,11 @@ func open(ctx context.Context, h face.Host) (face.Face, error) {
 		return nil, err
 	}
 	f.guard.ListensOn(f.endpoint.Address())
-	l := f.endpoint.Listener()
-	if config := f.endpoint.TLS("h2", "http/1.1"); config != nil {
-		l = tls.NewListener(l, config)
+	if l, config := f.endpoint.Listener(), f.endpoint.TLS("h2", "http/1.1"); config != nil {
+		f.HTTP = face.NewHTTP(tls.NewListener(l, config), f, h.Log)
+	} else {
+		f.HTTP = face.NewPlainHTTP(l, f, h.Log)
 	}
-	f.HTTP = face.NewHTTP(l, f, h.Log)
 	metrics := []prometheus.Collector{f.answers, reservations(f.reservations)}
 	if f.clients.memory != nil {
 		metrics = append(metrics, clientMetrics(f.clients.memory)...)
@@ -220,7 +223,7 @@ func operationOf(path string) (operation, bool) {
 }
 
 // Values of header fields, which nobody changes.
-var noSniff, noStore = []string{"nosniff"}[:1:1], []string{"no-store"}[:1:1]
+var noSniff, noStore, typeText = []string{"nosniff"}[:1:1], []string{"no-store"}[:1:1], []string{"text/plain; charset=utf-8"}[:1:1]
 
 // ServeHTTP answers one request.
 func (f *Face) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -236,6 +239,7 @@ func (f *Face) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write(openAPI)
 		return
 	case "/healthz":
+		h["Content-Type"] = typeText
 		_, _ = w.Write([]byte("ok\n"))
 		return
 	}

@@ -59,8 +59,8 @@ func encoded(v any) []byte {
 
 func statusText(status int) string { return strconv.Itoa(status) }
 
-// decode reads the body of a request into a value: JSON, no unknown field, no field twice, nothing
-// behind it.
+// decode reads the body of a request into a value: JSON whose strings are text, no unknown field, no field
+// twice, nothing behind it.
 func decode(data []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
@@ -77,6 +77,9 @@ func decode(data []byte, into any) error {
 	}
 	if len(bytes.TrimLeft(data[d.InputOffset():], " \t\r\n")) > 0 {
 		return &problem{Status: http.StatusBadRequest, Detail: "there is text after the JSON object", Fix: "send one object"}
+	}
+	if err := notText(data); err != nil {
+		return err
 	}
 	return twice(data)
 }

@@ -162,6 +162,9 @@ func (s *Store) one(c *weir.Charge) (weir.Decision, error) {
 		d = s.take(e, c)
 	case weir.OpPeek:
 		d = e.peek(c.Cost)
+		if c.Used = 0; c.Usage {
+			c.Used = e.spent(s)
+		}
 	case weir.OpReserve:
 		d = s.reserve(e, c, c.Cost, c.Within)
 	case weir.OpTakeSome:

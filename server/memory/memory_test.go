@@ -24,6 +24,9 @@ func TestConforms(t *testing.T) {
 	}})
 }
 
+// TestUsage: a peek says what is used, also beyond the limit.
+func TestUsage(t *testing.T) { weirtest.Usage(t, New(Options{}), "usage") }
+
 // one carries out a charge.
 func one(t *testing.T, s *Store, c weir.Charge) (weir.Charge, weir.Decision) {
 	t.Helper()

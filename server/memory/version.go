@@ -92,6 +92,23 @@ func (e *entry) use(s *Store, p weir.Prepared, name string) error {
 	return nil
 }
 
+// spent is how much of the limit is used, also beyond its capacity: of the versions that decide, the most.
+func (e *entry) spent(s *Store) (most int64) {
+	deciding := e.versions[:1]
+	if e.third {
+		deciding = e.versions
+	}
+	for _, v := range deciding {
+		now := s.now
+		if v.prepared.Wall() {
+			now = s.wall
+		}
+		_, state := v.lim.State()
+		most = max(most, v.prepared.Rule().Rule.Spent(state, now()))
+	}
+	return most
+}
+
 // carry makes a version the only one: it begins with what the one that admitted last has used.
 func (e *entry) carry(s *Store, l weir.Limit) error {
 	p, err := s.prepared.of(l)

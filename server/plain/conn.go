@@ -32,6 +32,7 @@ type conn struct {
 	raw     *rawReader // nil if the connection is no socket of the operating system
 	lent    *[maxHead]byte
 	n       int       // lent[:n] holds received bytes that no request has consumed
+	skip    int       // how many line ends may still come before the next request: see skipEnds
 	served  bool      // a request was answered
 	asleep  bool      // idle for longer than awake
 	waits   time.Time // the read deadline that is set on the connection; zero if none is set
@@ -98,13 +99,17 @@ func (c *conn) serveAll() next {
 		}
 		r := &c.request
 		*r = http.Request{}
-		if head == "" || c.isLong(head) || !parse(head, r) {
+		if head == "" || c.isLong(head) || !parse(head, r, c.server.Bodies) || !c.readBody(len(head), r.ContentLength) {
 			c.handOver(c.lent[:c.n])
 			return over
 		}
-		c.n = copy(c.lent[:], c.lent[len(head):c.n])
-		if !c.answer(r) {
+		body := string(c.lent[len(head) : len(head)+int(r.ContentLength)])
+		c.n = copy(c.lent[:], c.lent[len(head)+len(body):c.n])
+		if !c.answer(r, body) {
 			return ended
+		}
+		if r.Method == http.MethodPost {
+			c.skip = mostEnds
 		}
 		if c.n == 0 {
 			c.busy.Store(false)
@@ -129,7 +134,7 @@ func (c *conn) giveBack() {
 // readHead returns the head of the next request, or "" if the request is not plain. On an error,
 // the connection must be closed.
 func (c *conn) readHead() (string, error) {
-	if c.n == 0 {
+	for c.skipEnds(); c.n == 0; c.skipEnds() {
 		if err := c.readFirst(); err != nil {
 			return "", err
 		}
@@ -139,7 +144,7 @@ func (c *conn) readHead() (string, error) {
 		if i := bytes.Index(read[scanned:], emptyLine); i >= 0 {
 			return string(read[:scanned+i+len(emptyLine)]), nil
 		}
-		if c.n == len(c.lent) || !begins(read) || isBare(read) {
+		if c.n == len(c.lent) || !begins(read, c.server.Bodies) || isBare(read) {
 			return "", nil
 		}
 		if !reported {
@@ -158,6 +163,39 @@ func (c *conn) readHead() (string, error) {
 	}
 }
 
+// mostEnds is how many bytes of line ends are dropped behind the body of a POST, as by net/http.
+const mostEnds = 4
+
+// skipEnds drops line ends that came behind the body of a POST: some old clients send them. net/http does so,
+// too, but not on a connection that it gets between the two.
+func (c *conn) skipEnds() {
+	for ; c.skip > 0 && c.n > 0 && (c.lent[0] == '\r' || c.lent[0] == '\n'); c.skip-- {
+		c.n = copy(c.lent[:], c.lent[1:c.n])
+	}
+	if c.n > 0 {
+		c.skip = 0
+	}
+}
+
+// readBody waits until the body behind a head has been received. It reports false if the body is too long
+// for the buffer, or comes slowly: net/http then waits for the rest of it.
+func (c *conn) readBody(head int, length int64) bool {
+	if length > int64(len(c.lent)-head) {
+		return false
+	}
+	if c.n < head+int(length) {
+		c.allow(awake) // for all of it: a client that sends a byte at a time must not begin it anew with each
+	}
+	for whole := head + int(length); c.n < whole; {
+		n, err := c.Conn.Read(c.lent[c.n:])
+		c.n += n
+		if n == 0 && err != nil {
+			return false
+		}
+	}
+	return true
+}
+
 var emptyLine = []byte("\r\n\r\n")
 
 // awake is how long a connection without a request keeps its goroutine.
@@ -169,11 +207,14 @@ var errIdle = errors.New("idle")
 // readFirst waits for the first bytes of a request.
 func (c *conn) readFirst() (err error) {
 	c.busy.Store(false)
-	asleep := c.asleep
+	asleep, most := c.asleep, or(c.server.HTTP.IdleTimeout, defaultIdle)
+	if !c.served {
+		most = or(c.server.FirstTimeout, most)
+	}
 	if c.asleep = false; asleep {
-		c.allow(or(c.server.HTTP.IdleTimeout, defaultIdle) - awake)
+		c.allow(most - awake)
 	} else {
-		c.allow(min(awake, or(c.server.HTTP.IdleTimeout, defaultIdle)))
+		c.allow(min(awake, most))
 	}
 	if c.server.closing.Load() { // must come after busy and the deadline are set: see closeIfIdle
 		return http.ErrServerClosed
@@ -191,7 +232,7 @@ func (c *conn) readFirst() (err error) {
 	case c.n > 0:
 		c.busy.Store(true)
 		return nil
-	case !asleep && errors.Is(err, os.ErrDeadlineExceeded) && or(c.server.HTTP.IdleTimeout, defaultIdle) > awake && !c.server.closing.Load():
+	case !asleep && errors.Is(err, os.ErrDeadlineExceeded) && most > awake && !c.server.closing.Load():
 		c.asleep = true
 		return errIdle
 	}
@@ -200,10 +241,10 @@ func (c *conn) readFirst() (err error) {
 
 // begins reports whether bytes can be the start of a plain request. A client of another protocol
 // may send a few bytes and then wait for a response, so its connection must go to net/http at once.
-func begins(b []byte) bool {
-	for _, method := range [...]string{"GET ", "HEAD ", "DELETE ", "OPTIONS "} {
+func begins(b []byte, bodies bool) bool {
+	for _, method := range [...]string{"GET ", "HEAD ", "DELETE ", "OPTIONS ", "POST "} {
 		if n := min(len(b), len(method)); string(b[:n]) == method[:n] {
-			return true
+			return bodies || method != "POST "
 		}
 	}
 	return false
@@ -248,14 +289,37 @@ type served struct {
 	ctx      requestContext
 	request  http.Request
 	response response
+	body     body
+}
+
+// A body is that of a request. It was received before the request is served.
+type body struct{ unread string }
+
+// Read reads a part of the body. As with net/http, its end comes with its last bytes.
+func (b *body) Read(p []byte) (n int, err error) {
+	n = copy(p, b.unread)
+	if b.unread = b.unread[n:]; b.unread == "" {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// Close drops the rest of the body.
+func (b *body) Close() error {
+	b.unread = ""
+	return nil
 }
 
 // answer serves one request. It reports whether the connection can carry another request.
-func (c *conn) answer(r *http.Request) (more bool) {
+func (c *conn) answer(r *http.Request, text string) (more bool) {
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
 	r.Body, r.RemoteAddr, r.TLS = http.NoBody, c.remote, c.tls
 	x := &served{ctx: requestContext{Context: c.ctx, conn: c}}
 	x.request = *r.WithContext(&x.ctx)
+	if text != "" {
+		x.body.unread = text
+		x.request.Body = &x.body
+	}
 	x.response = newResponse(c, &x.request)
 	ctx, w := &x.ctx, &x.response
 	defer func() {

@@ -42,12 +42,22 @@ func ask(t testing.TB, c net.Conn, in *bufio.Reader, request string) int {
 // TestRestIsHandedOver: plain requests, and then others, on one connection, each handled whole,
 // however they are cut into packets.
 func TestRestIsHandedOver(t *testing.T) {
-	_, addr := serve(t, echo)
+	for _, bodies := range []bool{false, true} {
+		restIsHandedOver(t, bodies)
+	}
+}
+
+func restIsHandedOver(t *testing.T, bodies bool) {
+	t.Helper()
+	_, addr := serveBodies(t, echo, bodies)
 	requests := []struct{ bytes, want string }{
 		{"GET /1 HTTP/1.1\r\nHost: h\r\n\r\n", `GET /1 "" <nil>`},
 		{"DELETE /2 HTTP/1.1\r\nHost: h\r\n\r\n", `DELETE /2 "" <nil>`},
 		{"POST /3 HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc", `POST /3 "abc" <nil>`},
 		{"GET /4 HTTP/1.1\r\nHost: h\r\n\r\n", `GET /4 "" <nil>`},
+		{"POST /4 HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n", `POST /4 "" <nil>`},
+		{"POST /4 HTTP/1.1\r\nHost: h\r\nContent-Length: 8\r\n\r\n{\n\r\n\r\n}\n", `POST /4 "{\n\r\n\r\n}\n" <nil>`},
+		{"POST /4 HTTP/1.1\r\nHost: h\r\nContent-Length: 9000\r\n\r\n" + strings.Repeat("x", 9000), `POST /4 "` + strings.Repeat("x", 9000) + `" <nil>`},
 		{"PUT /5 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nde\r\n0\r\n\r\n", `PUT /5 "de" <nil>`},
 	}
 	for _, size := range []int{1, 2, 3, 7, 40, 1000} {
@@ -72,7 +82,7 @@ func TestRestIsHandedOver(t *testing.T) {
 				t.Fatal(err)
 			}
 			if body, err := io.ReadAll(resp.Body); err != nil || string(body) != r.want {
-				t.Errorf("%d bytes at a time: %q, %v; want %q", size, body, err, r.want)
+				t.Errorf("%d bytes at a time: %.60q, %v; want %.60q", size, body, err, r.want)
 			}
 		}
 	}
@@ -373,4 +383,29 @@ func TestIdleForAWhile(t *testing.T) {
 func stacks() string {
 	b := make([]byte, 1<<20)
 	return string(b[:runtime.Stack(b, true)])
+}
+
+// TestSlowBodyIsHandedOver: a client that sends a short body byte by byte is served by net/http soon, whose
+// bounds in time count from then on. It cannot keep its connection here by sending a byte now and then.
+func TestSlowBodyIsHandedOver(t *testing.T) {
+	began := make(chan struct{})
+	_, addr := serveBodies(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(began)
+		<-r.Context().Done()
+	}), true)
+	c := dial(t, addr)
+	io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 8000\r\n\r\n")
+	ticker := time.NewTicker(10 * time.Millisecond) // 80 s for all of the body
+	defer ticker.Stop()
+	end := time.After(patience)
+	for {
+		select {
+		case <-began: // without a whole body: by net/http
+			return
+		case <-end:
+			t.Fatal("the body is still awaited")
+		case <-ticker.C:
+			io.WriteString(c, "x")
+		}
+	}
 }

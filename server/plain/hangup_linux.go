@@ -8,12 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hangups waits for hangups of all connections of a Server, in one goroutine. It is an epoll
-// instance apart from the runtime's, which reports only the end of connections: what clients send
-// does not wake it.
+// hangups waits for hangups of all connections of a Server, in one goroutine, from the first
+// connection on. It is an epoll instance apart from the runtime's, which reports only the end of
+// connections: what clients send does not wake it.
 type hangups struct {
 	file *os.File
 	raw  syscall.RawConn
+	runs sync.Once
 
 	mu    sync.Mutex
 	conns map[uint64]*conn // by token
@@ -36,9 +37,7 @@ func newHangups() *hangups {
 		file.Close()
 		return nil
 	}
-	h := &hangups{file: file, raw: raw, conns: map[uint64]*conn{}}
-	go h.run()
-	return h
+	return &hangups{file: file, raw: raw, conns: map[uint64]*conn{}}
 }
 
 // run reports hangups until close.
@@ -89,6 +88,7 @@ func (h *hangups) add(c *conn, raw syscall.RawConn) uint64 {
 		h.remove(token)
 		return 0
 	}
+	h.runs.Do(func() { go h.run() })
 	return token
 }
 

@@ -17,12 +17,13 @@ const (
 
 // parse reads the head of a request, from the request line to the empty line, into r. It reports
 // false for every request that is not plain. Each request that it accepts, http.ReadRequest accepts
-// too, with the same result.
-func parse(head string, r *http.Request) bool {
+// too, with the same result. With bodies, a POST that says how long its body is can be plain, too.
+func parse(head string, r *http.Request, bodies bool) bool {
 	line, rest, ok := httpsyntax.CutLine(head)
-	if !ok || !parseLine(line, r) {
+	if !ok || !parseLine(line, r) || r.Method == http.MethodPost && !bodies {
 		return false
 	}
+	r.ContentLength = 0
 	r.Header = make(http.Header, 8)
 	var values []string // of all fields, in one allocation
 	r.Host = ""
@@ -33,7 +34,7 @@ func parse(head string, r *http.Request) bool {
 		}
 		switch name {
 		case "":
-			return rest == "" && r.Host != ""
+			return rest == "" && r.Host != "" && (r.Method == http.MethodPost) == (r.Header["Content-Length"] != nil)
 		case "Host":
 			if r.Host != "" || value == "" || !httpsyntax.IsHost(value) {
 				return false
@@ -50,7 +51,11 @@ func parse(head string, r *http.Request) bool {
 			if len(r.Header["Connection"]) > 0 {
 				return false
 			}
-		case "Content-Length", "Transfer-Encoding", "Upgrade", "Expect", "Trailer", "Te", "Http2-Settings", "Keep-Alive", "Proxy-Connection", "Pragma":
+		case "Content-Length":
+			if r.ContentLength, ok = length(value); !ok || r.Header["Content-Length"] != nil {
+				return false
+			}
+		case "Transfer-Encoding", "Upgrade", "Expect", "Trailer", "Te", "Http2-Settings", "Keep-Alive", "Proxy-Connection", "Pragma":
 			return false // bodies, other protocols, and fields that an intermediary has to change
 		}
 		if old := r.Header[name]; old != nil {
@@ -71,8 +76,8 @@ func parseLine(line string, r *http.Request) bool {
 	if !ok {
 		return false
 	}
-	switch method { // methods that need no body
-	case http.MethodGet, http.MethodHead, http.MethodDelete, http.MethodOptions:
+	switch method { // methods that need no body, and one that has one
+	case http.MethodGet, http.MethodHead, http.MethodDelete, http.MethodOptions, http.MethodPost:
 	default:
 		return false
 	}
@@ -86,6 +91,20 @@ func parseLine(line string, r *http.Request) bool {
 	}
 	r.Method, r.RequestURI, r.URL = method, target, u
 	return true
+}
+
+// length reads the length of a short body.
+func length(text string) (n int64, ok bool) {
+	if text == "" || len(text) > 4 {
+		return 0, false
+	}
+	for _, c := range []byte(text) {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = 10*n + int64(c-'0')
+	}
+	return n, true
 }
 
 // cutField cuts off the first field, and returns its name in canonical form. At the empty line

@@ -3,6 +3,7 @@ package plain
 import (
 	"bufio"
 	"bytes"
+	"io"
 	"maps"
 	"net/http"
 	"net/textproto"
@@ -64,11 +65,45 @@ var parsed = []struct {
 	{"", false},
 }
 
+// parsedWithBodies are requests to a server with Bodies, and the expected result of each.
+var parsedWithBodies = []struct {
+	head  string
+	plain bool
+}{
+	{"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n", true},
+	{"POST / HTTP/1.1\r\nHost: a\r\ncontent-length: 0012\r\nContent-Type: application/json\r\n\r\n", true},
+	{"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", true},
+	{"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 8192\r\n\r\n", true},
+	{"GET / HTTP/1.1\r\nHost: a\r\n\r\n", true},
+
+	{"POST / HTTP/1.1\r\nHost: a\r\n\r\n", false},
+	{"POST / HTTP/1.1\r\nHost: a\r\nContent-Length:\r\n\r\n", false},
+	{"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\n", false},
+	{"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3, 3\r\n\r\n", false},
+	{"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +3\r\n\r\n", false},
+	{"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -3\r\n\r\n", false},
+	{"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0x3\r\n\r\n", false},
+	{"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10000\r\n\r\n", false},
+	{"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", false},
+	{"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n", false},
+	{"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", false},
+	{"DELETE / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n", false},
+	{"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n", false},
+}
+
 func TestParse(t *testing.T) {
 	for _, c := range parsed {
-		r := new(http.Request)
-		if got := parse(c.head, r); got != c.plain {
+		if got := parse(c.head, new(http.Request), false); got != c.plain {
 			t.Errorf("%q: %v", c.head, got)
+		}
+		likeNetHTTP(t, c.head)
+	}
+	for _, c := range parsedWithBodies {
+		if got := parse(c.head, new(http.Request), true); got != c.plain {
+			t.Errorf("%q: %v", c.head, got)
+		}
+		if strings.HasPrefix(c.head, "POST") && parse(c.head, new(http.Request), false) {
+			t.Errorf("%q is plain without Bodies", c.head)
 		}
 		likeNetHTTP(t, c.head)
 	}
@@ -79,6 +114,9 @@ func FuzzParse(f *testing.F) {
 	for _, c := range parsed {
 		f.Add(c.head)
 	}
+	for _, c := range parsedWithBodies {
+		f.Add(c.head)
+	}
 	f.Fuzz(func(t *testing.T, head string) { likeNetHTTP(t, head) })
 }
 
@@ -86,20 +124,21 @@ func FuzzParse(f *testing.F) {
 func likeNetHTTP(t *testing.T, head string) {
 	t.Helper()
 	r := new(http.Request)
-	if !parse(head, r) {
+	if !parse(head, r, true) {
 		return
 	}
 	if !strings.HasSuffix(head, "\r\n\r\n") || strings.Count(head, "\r\n\r\n") != 1 {
 		t.Fatalf("%q: plain, but not one head", head)
 	}
 	const behind = "the next request"
-	buffered := bufio.NewReader(strings.NewReader(head + behind))
+	text := strings.Repeat("x", int(r.ContentLength))
+	buffered := bufio.NewReader(strings.NewReader(head + text + behind))
 	want, err := http.ReadRequest(buffered)
 	if err != nil {
 		t.Fatalf("%q: net/http: %v", head, err)
 	}
-	if n, _ := want.Body.Read(make([]byte, 1)); n > 0 || want.ContentLength != 0 || len(want.TransferEncoding) > 0 {
-		t.Fatalf("%q: net/http sees a body", head)
+	if got, err := io.ReadAll(want.Body); err != nil || string(got) != text || want.ContentLength != r.ContentLength || len(want.TransferEncoding) > 0 {
+		t.Fatalf("%q: net/http sees another body: %d bytes, %v", head, len(got), err)
 	}
 	if rest, err := buffered.Peek(len(behind)); err != nil || string(rest) != behind {
 		t.Fatalf("%q: net/http goes on at %q", head, rest)
@@ -109,7 +148,7 @@ func likeNetHTTP(t *testing.T, head string) {
 		!maps.EqualFunc(r.Header, want.Header, same) {
 		t.Fatalf("%q:\n%+v\n%+v", head, r, want)
 	}
-	if !begins([]byte(head)) {
+	if !begins([]byte(head), r.Method == http.MethodPost) {
 		t.Fatalf("%q does not begin as a plain request", head)
 	}
 }
@@ -118,13 +157,13 @@ func likeNetHTTP(t *testing.T, head string) {
 func TestBegins(t *testing.T) {
 	for _, c := range parsed {
 		for i := range c.head {
-			if c.plain && !begins([]byte(c.head[:i])) {
+			if c.plain && !begins([]byte(c.head[:i]), false) {
 				t.Errorf("%q", c.head[:i])
 			}
 		}
 	}
 	for _, text := range []string{"P", "POST", "PRI * HT", "\x16\x03\x01", "g", "GETS", "\r\n", "GE\x00"} {
-		if begins([]byte(text)) {
+		if begins([]byte(text), false) {
 			t.Errorf("%q", text)
 		}
 	}
@@ -140,7 +179,7 @@ func TestCanonicalNames(t *testing.T) {
 		head.WriteString(n + ": v\r\n")
 	}
 	head.WriteString(crlf)
-	if !parse(head.String(), r) {
+	if !parse(head.String(), r, false) {
 		t.Fatal("not plain")
 	}
 	for _, n := range names {

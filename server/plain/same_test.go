@@ -22,7 +22,13 @@ const patience = 30 * time.Second
 // serve starts a server with a handler, and ends it with the test.
 func serve(t testing.TB, h http.Handler) (*Server, string) {
 	t.Helper()
-	s := &Server{HTTP: &http.Server{Handler: h, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}}
+	return serveBodies(t, h, false)
+}
+
+// serveBodies does so with a server that has Bodies, or has not.
+func serveBodies(t testing.TB, h http.Handler, bodies bool) (*Server, string) {
+	t.Helper()
+	s := &Server{Bodies: bodies, HTTP: &http.Server{Handler: h, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -210,12 +216,17 @@ func TestLikeNetHTTP(t *testing.T) {
 			handlers[name](w, r)
 		}
 	})
-	_, ours := serve(t, mux)
+	_, ours := serveBodies(t, mux, true)
 	theirs := serveNetHTTP(t, mux)
 	for name := range handlers {
-		for _, method := range []string{"GET", "HEAD", "DELETE"} {
+		for _, method := range []string{"GET", "HEAD", "DELETE", "POST"} {
 			for _, field := range []string{"", "Connection: close\r\n", "Cookie: a=b\r\nConnection: keep-alive\r\n"} {
-				request := fmt.Sprintf("%s /%s HTTP/1.1\r\nHost: h\r\n%s\r\n", method, strings.ReplaceAll(name, " ", "%20"), field)
+				text := ""
+				if method == "POST" {
+					text = "a=b&c=d"
+					field += "Content-Length: 7\r\n"
+				}
+				request := fmt.Sprintf("%s /%s HTTP/1.1\r\nHost: h\r\n%s\r\n%s", method, strings.ReplaceAll(name, " ", "%20"), field, text)
 				got, want := responsesOf(t, ours, request), responsesOf(t, theirs, request)
 				if got != want {
 					t.Errorf("%q:\ngot\n%s\nwant\n%s", request, got, want)
@@ -231,7 +242,7 @@ func responsesOf(t *testing.T, addr, request string) string {
 	t.Helper()
 	c := dial(t, addr)
 	method, _, _ := strings.Cut(request, " ")
-	last := method + " /nothing HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+	last := method + " /nothing HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 	if _, err := io.WriteString(c, request+request+last); err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 // Package plain serves and forwards plain HTTP/1.1 requests with less overhead than net/http.
 //
-// A plain request has no body, a short head, and follows the standard closely. Every other request
-// goes to net/http: the Server hands over the whole connection, with all bytes that were read and
+// A plain request has no body, a short head, and follows the standard closely. With Server.Bodies, a
+// POST with a short body is plain, too. Every other request goes to net/http: the Server hands over the whole connection, with all bytes that were read and
 // not yet served. So a few hundred lines serve the frequent, simple requests, and net/http serves
 // the rare and difficult ones.
 //
@@ -31,6 +31,12 @@ import (
 // Server is safe for concurrent use.
 type Server struct {
 	HTTP *http.Server
+	// Bodies serves a POST here, too, if its head and its body have at most 8 KiB together and arrive
+	// soon after each other. The handler gets it when the body is complete.
+	Bodies bool
+	// FirstTimeout is how long a connection may take to begin its first request; default: the
+	// IdleTimeout.
+	FirstTimeout time.Duration
 
 	date atomic.Pointer[date]
 

@@ -15,6 +15,7 @@ import (
 	"github.com/weirflow/weir/internal/duration"
 	"github.com/weirflow/weir/internal/rules"
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/regions"
 	"github.com/weirflow/weir/server/stores"
 )
 
@@ -34,6 +35,7 @@ func (d *decoder) policy(root *node) (p policy.Policy) {
 	p.Listen = d.listen(root.get("listen"))
 	p.Admin = admin(root.get("admin"))
 	p.AccessLog = d.accessLog(root.get("access_log"))
+	p.DecisionLog = d.decisionLog(root.get("decision_log"))
 	p.TrustedProxies = d.prefixes(root.get("trusted_proxies"), "trusted_proxies")
 	p.ClientHeader = text(root.get("client_header"))
 	p.Paths = paths(root.get("paths"))
@@ -45,6 +47,7 @@ func (d *decoder) policy(root *node) (p policy.Policy) {
 	}
 	p.Plans = d.plans(root.get("plans"))
 	p.Warnings = policy.Warnings{Webhook: text(root.get("warnings").get("webhook")), SecretFile: text(root.get("warnings").get("secret_file"))}
+	p.Priorities = priorities(root.get("priorities"))
 	p.SnapshotFile = text(root.get("snapshot_file"))
 	for _, f := range fields(root.get("limits")) {
 		p.Limits = append(p.Limits, d.limit(f.name, f.value))
@@ -65,7 +68,7 @@ func (d *decoder) policy(root *node) (p policy.Policy) {
 
 func admin(n *node) policy.Admin {
 	tls := n.get("tls")
-	return policy.Admin{TokenFile: text(n.get("token_file")), Cert: text(tls.get("cert")), Key: text(tls.get("key")), StateFile: text(n.get("state_file"))}
+	return policy.Admin{TokenFile: text(n.get("token_file")), Cert: text(tls.get("cert")), Key: text(tls.get("key")), StateFile: text(n.get("state_file")), AuditLog: text(n.get("audit_log")), Recent: int(number(n.get("recent")))}
 }
 
 // prefixes parses a list of addresses and prefixes.
@@ -112,8 +115,9 @@ func (d *decoder) store(name string, n *node) policy.Store {
 	if m := n.get("nodes"); m != nil && s.Nodes == 0 && m.shape == scalar {
 		d.wrong("0 is not a number of nodes", "write how many share the store, at least 1", "stores", name, "nodes")
 	}
+	d.regions(&s, n.get("regions"))
 	if n.get("url") != nil { // otherwise the schema reports that it is missing
-		s.Place = stores.Locate(s.URL)
+		s.Place, s.Deadline = stores.Locate(s.URL), stores.Deadline(s)
 		for _, p := range stores.Check(s) {
 			d.wrong(p.Message, p.Fix, "stores", name, p.Field)
 		}
@@ -136,7 +140,10 @@ func (d *decoder) duration(n *node, like string, path ...string) time.Duration {
 }
 
 // notKept says why a limit cannot be kept in a store that has refused it, and what to do.
-func notKept(l weir.Limit, refused error) (why, fix string) {
+func notKept(s *policy.Store, l weir.Limit, refused error) (why, fix string) {
+	if errors.Is(refused, regions.ErrLimit) {
+		return notDivided(s, l, refused)
+	}
 	for _, part := range weir.Parts(l) {
 		p := rules.ParamsOf(part)
 		if _, entered := p.(rules.Entered); p != nil && !entered && p.Kind().NoStore != "" {
@@ -158,7 +165,7 @@ func (d *decoder) kept(p *policy.Policy) {
 		}
 		if i := index(l.Store); i >= 0 {
 			if err := stores.Keeps(p.Stores[i], l.Limit); err != nil {
-				why, fix := notKept(l.Limit, err)
+				why, fix := notKept(&p.Stores[i], l.Limit, err)
 				d.wrong(why, fix, "limits", l.Name, "store")
 			}
 			for _, plan := range l.Plans {
@@ -166,7 +173,8 @@ func (d *decoder) kept(p *policy.Policy) {
 					continue
 				}
 				if err := stores.Keeps(p.Stores[i], plan.Limit); err != nil {
-					d.wrong("the limit of this plan cannot be kept in a store: "+err.Error(), "change its parameters, or take store out", "limits", l.Name, "plans", plan.Plan)
+					why, fix := notKept(&p.Stores[i], plan.Limit, err)
+					d.wrong("the limit of this plan: "+why, fix, "limits", l.Name, "plans", plan.Plan)
 				}
 			}
 		}
@@ -175,7 +183,12 @@ func (d *decoder) kept(p *policy.Policy) {
 		d.wrong(fmt.Sprintf("the store %q keeps no API keys", p.Plans.APIKeys.Store), "name another store, or a file: api_keys: keys.yaml", "plans", "api_keys", "store")
 	}
 	for _, r := range p.Rooms {
-		if i := index(r.Store); i >= 0 && !stores.KeepsRooms(p.Stores[i]) {
+		i := index(r.Store)
+		switch {
+		case i < 0:
+		case p.Stores[i].Regions != nil:
+			d.wrong(fmt.Sprintf("the store %q has regions, and a waiting room is not divided between regions", r.Store), "name a store without regions, or take store out", "waiting_rooms", r.Name, "store")
+		case !stores.KeepsRooms(p.Stores[i]):
 			d.wrong(fmt.Sprintf("the store %q keeps no waiting rooms", r.Store), "name another store, or take store out", "waiting_rooms", r.Name, "store")
 		}
 	}
@@ -259,6 +272,8 @@ func (d *decoder) route(n *node, at string) policy.Route {
 		Parameters:        text(n.get("parameters")),
 		Hold:              text(n.get("hold")),
 		BufferRequest:     d.buffer(n.get("buffer_request"), "routes", at, "buffer_request"),
+		Adaptive:          d.adaptive(n.get("adaptive"), "routes", at, "adaptive"),
+		Priority:          text(n.get("priority")),
 		Paths:             d.routePaths(n, at),
 	}
 }

@@ -111,7 +111,7 @@ func (d *decoder) keepIn(l *policy.Limit, store string, all []policy.Store) {
 		return
 	}
 	if err := stores.Keeps(all[i], l.Limit); err != nil {
-		why, _ := notKept(l.Limit, err)
+		why, _ := notKept(&all[i], l.Limit, err)
 		d.wrong(fmt.Sprintf("limits in these files are in the store %q of listen.rls: %s", store, why),
 			"change its parameters, or write it without a store under limits of the policy file, and limit: NAME here", "limits", l.Name)
 		return

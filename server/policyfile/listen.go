@@ -247,6 +247,18 @@ func (d *decoder) accessLog(n *node) policy.AccessLog {
 	return policy.AccessLog{File: text(n.get("file")), Format: text(n.get("format"))}
 }
 
+// decisionLog reads which decisions are logged.
+func (d *decoder) decisionLog(n *node) (l policy.DecisionLog) {
+	if n == nil {
+		return l
+	}
+	l = policy.DecisionLog{On: true, Decisions: texts(n.get("decisions")), Keys: text(n.get("keys")), SecretFile: text(n.get("secret_file"))}
+	if per := text(n.get("per_second")); per != "" {
+		l.PerSecond, _ = strconv.Atoi(per) // the schema has its bounds
+	}
+	return l
+}
+
 // size reads bytes: a number, or a number with KiB, MiB or GiB.
 func (d *decoder) size(n *node, least int64, path ...string) int64 {
 	written := text(n)

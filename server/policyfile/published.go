@@ -38,6 +38,31 @@ func (f *File) Published() ([]byte, error) {
 	return pretty.Bytes(), nil
 }
 
+// HiddenText returns the text of the file with the passwords of its stores hidden, as Published hides them. ok
+// is false if one of them is written in a way that cannot be hidden in the text.
+func (f *File) HiddenText() (shown []byte, ok bool) {
+	shown = slices.Clone(f.Data)
+	var urls []string
+	for _, s := range f.Policy.Stores {
+		urls = append(urls, s.URL)
+	}
+	// the longest first, because one URL may be the beginning of another
+	slices.SortFunc(urls, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
+	for _, url := range urls {
+		shown = bytes.ReplaceAll(shown, []byte(url), []byte(hide(url)))
+	}
+	root, err := parse(shown)
+	if err != nil {
+		return nil, false
+	}
+	for _, s := range fields(root.get("stores")) {
+		if n := s.value.get("url"); n != nil && n.shape == scalar && hide(text(n)) != text(n) {
+			return nil, false
+		}
+	}
+	return shown, true
+}
+
 // Reveal restores the passwords of this file's stores in a policy that has their URLs with the
 // passwords hidden, as Published writes them. It restores them only in the URLs of stores. If such
 // a URL occurs in another place, or inside another URL, Reveal returns the data unchanged.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -78,6 +79,9 @@ func (s *schema) check(root *node) (all []finding) {
 func (s *schema) unknown(path []string, name string, known []string) finding {
 	if len(path) == 1 && path[0] == "listen" { // which weir serve refuses
 		known = slices.DeleteFunc(slices.Clone(known), func(k string) bool { return k == "http" })
+	}
+	if f, ok := s.besideAdaptive(path, name); ok {
+		return f
 	}
 	near := append(slices.Clone(path), cmp.Or(meantKey(name, known), nearest.To(name, known)))
 	if written := s.root.find(append(slices.Clone(path), name)); written != nil && s.find(near)["type"] == "object" {
@@ -197,6 +201,10 @@ func (s *schema) collect(e *jsonschema.ValidationError, all *[]finding) {
 		*all = append(*all, finding{at, false, fmt.Sprintf("%v is not known here", quoted(k.Got)), suggest(fmt.Sprint(k.Got), words)})
 	case *kind.Pattern:
 		*all = append(*all, finding{at, false, fmt.Sprintf("%q is not an address", k.Got), "write HOST:PORT, like 127.0.0.1:8080"})
+	case *kind.Minimum:
+		*all = append(*all, finding{at, false, fmt.Sprintf("%s is below %s", k.Got.RatString(), k.Want.RatString()), at[len(at)-1] + ": " + k.Want.RatString()})
+	case *kind.Maximum:
+		*all = append(*all, finding{at, false, fmt.Sprintf("%s is above %s", k.Got.RatString(), k.Want.RatString()), at[len(at)-1] + ": " + k.Want.RatString()})
 	default:
 		if len(e.Causes) == 0 {
 			*all = append(*all, finding{at, false, fmt.Sprint(e.Error()), ""})
@@ -233,6 +241,9 @@ func (s *schema) wrongType(at []string, k *kind.Type) finding {
 	if fix := s.retyped(at, k); fix != "" {
 		f.fix = fix
 	}
+	if slices.Contains(k.Want, "object") && slices.Contains(at, "adaptive") {
+		f.fix = adaptiveExample(at[len(at)-1])
+	}
 	if fix := s.shorthand(at, s.root.find(at)); fix != "" && slices.Contains(k.Want, "object") {
 		f.fix = fix
 	}
@@ -251,6 +262,8 @@ func (s *schema) retyped(at []string, k *kind.Type) string {
 		return ""
 	}
 	number, err := strconv.ParseInt(written, 10, 64)
+	real, notReal := strconv.ParseFloat(written, 64)
+	isReal := notReal == nil
 	switch isNumber := err == nil; {
 	case slices.Contains(at, "after") && at[0] == "limits" && isNumber:
 		return "" // no number is a true cost
@@ -258,6 +271,12 @@ func (s *schema) retyped(at []string, k *kind.Type) string {
 		return fmt.Sprintf("%s: [%s]", name, written)
 	case slices.Contains(k.Want, "integer") && isNumber && k.Got == "string":
 		return fmt.Sprintf("%s: %d", name, number)
+	case slices.Contains(k.Want, "integer") && isReal && real >= 1 && real < 1<<31: // such as 1e2 or 1.5
+		return fmt.Sprintf("%s: %.0f", name, math.Ceil(real))
+	case slices.Contains(k.Want, "string") && isNumber && number >= 1000 && durationLike.MatchString(s.describe(at)):
+		return fmt.Sprintf("%s: %dms, or %ds", name, number, number)
+	case slices.Contains(k.Want, "string") && !isNumber && isReal && real > 0 && real < 1e6 && durationLike.MatchString(s.describe(at)):
+		return fmt.Sprintf("%s: %.0fms", name, math.Ceil(real*1000))
 	case at[0] == "listen" && len(at) == 2 && isNumber && number > 0 && number < 1<<16:
 		if name == "admin" { // the API for changes is for this machine
 			return fmt.Sprintf("admin: 127.0.0.1:%d", number)
@@ -313,7 +332,7 @@ func exampleOf(name string) string {
 	examples := map[string]string{
 		"rate": "100/s", "admit": "10/s", "burst": "20", "queue": "20", "limit": "100", "refill": "10", "every": "1s", "window": "1m", "slots": "6", "period": "10s",
 		"match": "/", "url": "http://127.0.0.1:9000", "address": "127.0.0.1:8080", "cert": "cert.pem", "key": "key.pem", "file": "access.log", "value": "nosniff",
-		"certificates": "[{ cert: cert.pem, key: key.pem }]", "path": "/healthz",
+		"length": "20", "certificates": "[{ cert: cert.pem, key: key.pem }]", "path": "/healthz",
 	}
 	if e := examples[name]; e != "" {
 		return e
@@ -356,6 +375,9 @@ func alternatives(types []string) string {
 }
 
 func suggest(name string, known []string) string {
+	if small := strings.ToLower(name); small != name && slices.Contains(known, small) {
+		return fmt.Sprintf("did you mean %s?", small)
+	}
 	if near := nearest.To(name, known); near != "" {
 		return fmt.Sprintf("did you mean %s?", near)
 	}

@@ -39,6 +39,10 @@ func (s *schema) shorthand(at []string, value *node) string {
 		return with("status")
 	case (name == "refused" || name == "failed" || name == "respond") && written != "":
 		return fmt.Sprintf("%s: { body: %q }", name, written)
+	case name == "adaptive" && slices.Contains(policy.AdaptiveAlgorithms(), written):
+		return fmt.Sprintf("adaptive: { %s: {} }", written)
+	case name == "adaptive":
+		return "adaptive: {}"
 	case name == "waiting" && number:
 		return with("max")
 	case len(at) == 3 && at[0] == "limits" && slices.Contains(policy.Algorithms(), name):

@@ -29,6 +29,7 @@ func (d *decoder) upstream(name string, n *node) policy.Upstream {
 		Retries:     d.retries(n.get("retries"), at("retries")...),
 
 		BufferRequest: d.buffer(n.get("buffer_request"), at("buffer_request")...),
+		Adaptive:      d.adaptive(n.get("adaptive"), at("adaptive")...),
 	}
 	for i, t := range items(n.get("targets")) {
 		u.Targets = append(u.Targets, d.target(t, at("targets", strconv.Itoa(i))...))

@@ -7,6 +7,7 @@ import (
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/active"
+	"github.com/weirflow/weir/server/decisions"
 )
 
 // A Collector exports the counters of the active policy as metrics. Labels are names of limits
@@ -36,31 +37,38 @@ var (
 		"Decisions about a limit in a store, by source: store, lease, or the fallback: share, allow, deny.", []string{"limit", "source"}, nil)
 	limitErrors = prometheus.NewDesc("weir_limit_store_errors_total",
 		"Requests that neither the store nor its fallback could decide, so that on_failure did.", []string{"limit"}, nil)
-	limitLost        = prometheus.NewDesc("weir_limit_not_returned_total", "Charges that could not be given back, and costs of done work that could not be charged: the store was unavailable, or the reservation had expired.", []string{"limit"}, nil)
-	shadowMissed     = prometheus.NewDesc("weir_shadow_missed_total", "Requests that a shadow limit in a store skipped because too many were in flight.", []string{"limit"}, nil)
-	storeUp          = prometheus.NewDesc("weir_store_up", "Whether all of a store is used: 0 while it, or one of its shards, is unavailable and limits use their fallback.", []string{"store"}, nil)
-	storeShards      = prometheus.NewDesc("weir_store_shards", "Shards of a store by state: up, or down (limits use their fallback for its keys). A store that is no cluster is one shard.", []string{"store", "state"}, nil)
-	storeNodes       = prometheus.NewDesc("weir_store_nodes", "Nodes that share a store, as far as known.", []string{"store"}, nil)
-	storeInexact     = prometheus.NewDesc("weir_store_reservations_inexact_total", "Reservations of this process that were too many for the state of their key in a store: giving them back may give back less than was charged.", []string{"store"}, nil)
-	storeSteps       = prometheus.NewDesc("weir_store_clock_steps_total", "Times that a key in a store went on by a clock of its own, because the store's clock had stepped back.", []string{"store"}, nil)
-	storeTransitions = prometheus.NewDesc("weir_store_transitions_total", "State changes of a store's circuit breakers, of which each shard has one, by new state: open, half_open, closed.", []string{"store", "to"}, nil)
-	storeCalls       = prometheus.NewDesc("weir_store_calls_total", "Calls of a store: answered, late, failed, skipped (not made, because the breakers of all its shards were open), left (the caller did not wait).", []string{"store", "outcome"}, nil)
-	webhookCalls     = prometheus.NewDesc("weir_webhook_warnings_total", "Warnings of limits for the webhook: sent, failed (after all retries), dropped (too many were waiting).", []string{"result"}, nil)
-	limitWarnings    = prometheus.NewDesc("weir_limit_warnings_total", "Keys that have reached warn_at of a limit, once in each window.", []string{"limit"}, nil)
-	apiKeys          = prometheus.NewDesc("weir_api_keys", "API keys that are valid; of keys in a store, those that are remembered.", nil, nil)
-	apiKeyReloads    = prometheus.NewDesc("weir_api_keys_reloads_total", "Changes of the files with API keys, by result.", []string{"result"}, nil)
-	apiKeyLookups    = prometheus.NewDesc("weir_api_keys_lookups_total", "Lookups of API keys in a store, by result: found, unknown, failed, refused (there were too many).", []string{"result"}, nil)
-	reloads          = prometheus.NewDesc("weir_reloads_total", "Reloads of the policy file, by result.", []string{"result"}, nil)
+	limitLost         = prometheus.NewDesc("weir_limit_not_returned_total", "Charges that could not be given back, and costs of done work that could not be charged: the store was unavailable, or the reservation had expired.", []string{"limit"}, nil)
+	shadowMissed      = prometheus.NewDesc("weir_shadow_missed_total", "Requests that a shadow limit in a store skipped because too many were in flight.", []string{"limit"}, nil)
+	storeUp           = prometheus.NewDesc("weir_store_up", "Whether all of a store is used: 0 while it, or one of its shards, is unavailable and limits use their fallback.", []string{"store"}, nil)
+	storeShards       = prometheus.NewDesc("weir_store_shards", "Shards of a store by state: up, or down (limits use their fallback for its keys). A store that is no cluster is one shard.", []string{"store", "state"}, nil)
+	storeNodes        = prometheus.NewDesc("weir_store_nodes", "Nodes that share a store, as far as known.", []string{"store"}, nil)
+	storeInexact      = prometheus.NewDesc("weir_store_reservations_inexact_total", "Reservations of this process that were too many for the state of their key in a store: giving them back may give back less than was charged.", []string{"store"}, nil)
+	storeSteps        = prometheus.NewDesc("weir_store_clock_steps_total", "Times that a key in a store went on by a clock of its own, because the store's clock had stepped back.", []string{"store"}, nil)
+	storeTransitions  = prometheus.NewDesc("weir_store_transitions_total", "State changes of a store's circuit breakers, of which each shard has one, by new state: open, half_open, closed.", []string{"store", "to"}, nil)
+	storeCalls        = prometheus.NewDesc("weir_store_calls_total", "Calls of a store: answered, late, failed, skipped (not made, because the breakers of all its shards were open), left (the caller did not wait).", []string{"store", "outcome"}, nil)
+	webhookCalls      = prometheus.NewDesc("weir_webhook_warnings_total", "Warnings of limits for the webhook: sent, failed (after all retries), dropped (too many were waiting).", []string{"result"}, nil)
+	limitWarnings     = prometheus.NewDesc("weir_limit_warnings_total", "Keys that have reached warn_at of a limit, once in each window.", []string{"limit"}, nil)
+	apiKeys           = prometheus.NewDesc("weir_api_keys", "API keys that are valid; of keys in a store, those that are remembered.", nil, nil)
+	apiKeyReloads     = prometheus.NewDesc("weir_api_keys_reloads_total", "Changes of the files with API keys, by result.", []string{"result"}, nil)
+	apiKeyLookups     = prometheus.NewDesc("weir_api_keys_lookups_total", "Lookups of API keys in a store, by result: found, unknown, failed, refused (there were too many).", []string{"result"}, nil)
+	candidateRequests = prometheus.NewDesc("weir_candidate_requests_total",
+		"Requests that the candidate policy has decided about, by the outcome under the active policy (live) and under the candidate.", []string{"live", "candidate"}, nil)
+	reloads = prometheus.NewDesc("weir_reloads_total", "Reloads of the policy file, by result.", []string{"result"}, nil)
 )
 
-// Describe implements prometheus.Collector.
-func (m Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{reloads, limitRequests, shadowRequests, limitWaiting, limitEnded, limitCosts, limitUnknown, limitKeys, limitEvicted, limitOverMax,
+// Describe implements prometheus.Collector. It needs no Policy.
+func (Collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{reloads, candidateRequests, limitRequests, shadowRequests, limitWaiting, limitEnded, limitCosts, limitUnknown, limitKeys, limitEvicted, limitOverMax,
 		limitDecisions, limitErrors, limitLost, shadowMissed, storeUp, storeShards, storeNodes, storeInexact, storeSteps, storeTransitions, storeCalls,
-		limitWarnings, webhookCalls, apiKeys, apiKeyReloads, apiKeyLookups, leaseKeys, leaseRoundTrips, leaseTokens} {
+		limitWarnings, webhookCalls, apiKeys, apiKeyReloads, apiKeyLookups, leaseKeys, leaseRoundTrips, leaseTokens, regionShare, regionHomeUp} {
 		ch <- d
 	}
+	ofRoutes.Describe(ch)
+	decisions.Describe(ch)
 }
+
+// ofRoutes are the metrics of the adaptive limits of routes.
+var ofRoutes = NewAdaptiveMetrics("weir_adaptive", "a route", "limit")
 
 // Collect implements prometheus.Collector.
 func (m Collector) Collect(ch chan<- prometheus.Metric) {
@@ -90,12 +98,27 @@ func (m Collector) Collect(ch chan<- prometheus.Metric) {
 		counter(webhookCalls, failed, "failed")
 		counter(webhookCalls, dropped, "dropped")
 	}
+	if t := m.Candidate(); t != nil {
+		for _, c := range t.Counts() {
+			counter(candidateRequests, c.Requests, c.Live.String(), c.Candidate.String())
+		}
+	}
+	limits, stores := map[string]bool{}, map[string]bool{}
 	for _, l := range m.Engine().Counts() {
 		collectLimit(l, counter, gauge)
+		limits[l.Limit] = true
+	}
+	for _, a := range m.Engine().AdaptiveCounts() {
+		ofRoutes.Collect(ch, a.Stats, a.Name)
 	}
 	for _, s := range m.StoreStats() {
 		collectStore(s, counter, gauge)
+		stores[s.Name] = true
+		if s.Regions != nil {
+			regional(s, ch)
+		}
 	}
+	m.Decisions().Durations.Collect(ch, func(name string) bool { return limits[name] }, func(name string) bool { return stores[name] })
 }
 
 func collectStore(s active.Store, counter func(*prometheus.Desc, uint64, ...string), gauge func(*prometheus.Desc, int, ...string)) {

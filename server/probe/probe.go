@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirflow/weir/adaptive/signals"
 	"github.com/weirflow/weir/policy"
 )
 
@@ -52,7 +53,7 @@ var ErrTooMany = errors.New("the probe has sent as many requests as it may")
 // Run asks the upstream about all routes that have limits or a waiting room, one request after
 // another. It returns how many requests were sent.
 func Run(ctx context.Context, p *policy.Policy, o Options) (all []Result, sent int, err error) {
-	engine, err := policy.New(*p, policy.Options{MaxKeys: 1})
+	engine, err := policy.New(*p, policy.Options{MaxKeys: 1, Signals: new(signals.Reading)})
 	if err != nil {
 		return nil, 0, err
 	}

@@ -96,8 +96,11 @@ func Check(file *policyfile.File) []policyfile.Problem {
 	o, _ := file.Policy.Listen.Endpoint(name)
 	store := o.RESP.Store
 	for _, s := range file.Policy.Stores {
-		if s.Name == store {
-			store = ""
+		if s.Name != store {
+			continue
+		}
+		if store = ""; s.Regions != nil {
+			wrong = append(wrong, file.Wrong("the store \""+s.Name+"\" has regions, and the limits of clients are not divided between regions", "name a store without regions, or take store out", "listen", name, "store"))
 		}
 	}
 	if store != "" {

@@ -112,6 +112,7 @@ func (l *persistent) close() error { return errors.Join(l.joins.Close(), l.polls
 type Client struct {
 	Address string // from policy.ClientKey
 	Secure  bool   // the request came over TLS
+	Plain   bool   // the route has no response of its own to refused requests
 }
 
 // Refusal writes the route's response to refused requests.

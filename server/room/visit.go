@@ -3,6 +3,7 @@ package room
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"mime"
 	"net/http"
@@ -314,8 +315,28 @@ func (v *visit) refuseVisit(state string, after time.Duration) {
 		return
 	}
 	v.setHeaders(state)
-	v.w.Header().Set("Retry-After", strconv.FormatInt(seconds(after), 10))
+	v.w.Header().Set("Retry-After", strconv.FormatInt(max(1, seconds(after)), 10))
+	if v.client.Plain && v.req.Method == http.MethodGet && accepts(v.req.Header["Accept"], "*/*") && v.req.Header.Get("Sec-Fetch-Dest") == "" {
+		v.explain()
+		return
+	}
 	v.refuse(v.w)
+}
+
+// explain responds to a program that says nothing of what it reads, such as curl: with what this is, and how
+// to get a place.
+func (v *visit) explain() {
+	h := v.w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	v.w.WriteHeader(http.StatusTooManyRequests)
+	fmt.Fprintf(v.w, `This is the waiting room %q: visitors are let in by and by, in order of arrival.
+This request has no place in the queue. A browser gets one by itself. Another program gets one if it
+accepts JSON and sends the ticket of each response with the next request:
+
+    curl -L -c ticket -b ticket -H 'Accept: application/json' URL
+
+Repeat that after as many seconds as Retry-After says. When it is your turn, the request passes.
+`, v.room.settings.Name)
 }
 
 // refuseJoin responds to a visitor from an address with too many joins.

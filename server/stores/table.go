@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/nearest"
@@ -94,13 +95,22 @@ func Locate(url string) policy.Place {
 }
 
 // Keeps says why a limit cannot be kept in a store; nil where it can, and for a store whose URL is
-// wrong.
+// wrong. If regions cannot divide the limit, errors.Is finds regions.ErrLimit.
 func Keeps(def policy.Store, l weir.Limit) error {
 	p, problem := find(def.URL)
-	if problem != nil || p.Keeps == nil {
+	if problem != nil {
 		return nil
 	}
-	return p.Keeps(l)
+	if p.Keeps != nil {
+		if err := p.Keeps(l); err != nil {
+			return err
+		}
+	}
+	part, err := inRegion(def, l)
+	if err != nil || p.Keeps == nil {
+		return err
+	}
+	return p.Keeps(part)
 }
 
 // KeepsRooms reports whether waiting rooms can be kept in a store; true for a store whose URL is
@@ -121,6 +131,15 @@ func KeepsRecords(def policy.Store) bool {
 func IsPrompt(def policy.Store) bool {
 	p, problem := find(def.URL)
 	return problem == nil && p.Prompt
+}
+
+// Deadline returns how long a call of a store may take: as the policy says, or else as its product does; 0 for
+// the default of package failover.
+func Deadline(def policy.Store) time.Duration {
+	if p, problem := find(def.URL); def.Deadline == 0 && problem == nil {
+		return p.Deadline
+	}
+	return def.Deadline
 }
 
 // At returns the store as a process opens it, which was told which node it is, or "".
@@ -152,6 +171,14 @@ func Try(def policy.Store, tag func(name, key string) string) error {
 		_ = s.Close() // nothing was asked of it
 	}
 	return err
+}
+
+// Warn returns what is unwise about the files that a store's URL names.
+func Warn(def policy.Store) []product.Problem {
+	if p, problem := find(def.URL); problem == nil && p.Warn != nil {
+		return p.Warn(def)
+	}
+	return nil
 }
 
 // Open opens a store, as product.Product.Open says.

@@ -3,6 +3,7 @@ package stores
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirflow/weir/policy"
 )
@@ -41,6 +42,25 @@ func TestUnknown(t *testing.T) {
 		}
 		if p := Locate(url); p != (policy.Place{Hosts: url}) {
 			t.Errorf("%s leads to %+v", url, p)
+		}
+	}
+}
+
+// TestDeadline: a product may need more time than others; what a policy says comes first.
+func TestDeadline(t *testing.T) {
+	const nodes = "cluster://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3?folder=/f"
+	for _, c := range []struct {
+		def  policy.Store
+		want time.Duration
+	}{
+		{policy.Store{URL: nodes}, 100 * time.Millisecond},
+		{policy.Store{URL: "cluster+leaf://127.0.0.1:1"}, 100 * time.Millisecond},
+		{policy.Store{URL: nodes, Deadline: 5 * time.Millisecond}, 5 * time.Millisecond},
+		{policy.Store{URL: "redis://h"}, 0}, // that of package failover
+		{policy.Store{URL: "x"}, 0},
+	} {
+		if got := Deadline(c.def); got != c.want {
+			t.Errorf("%+v: %v, want %v", c.def, got, c.want)
 		}
 	}
 }

@@ -32,20 +32,27 @@ func newClient(s *settings, urls []string, dial func(context.Context, string, st
 type Direct struct {
 	u *Upstream
 	s *settings
+	p *Place
+}
+
+// At returns the way for a request that has a place; nil is none.
+func (d Direct) At(p *Place) Direct {
+	d.p = p
+	return d
 }
 
 // Direct returns the way without net/http for a request. ok is true if the request is plain and all
 // targets use plain HTTP/1.1.
 func (u *Upstream) Direct(r *http.Request) (d Direct, ok bool) {
 	s := u.settings.Load()
-	return Direct{u, s}, s.client != nil && plain.Takes(r)
+	return Direct{u, s, nil}, s.client != nil && plain.Takes(r)
 }
 
 // Pass sends a request to a target and writes the response to w, like RoundTrip but with a fraction
 // of the overhead. The fields replace the request's fields of the same names. answered reports
 // whether w was written to. If it is true and there is an error, the response is incomplete.
 func (d Direct) Pass(w http.ResponseWriter, r *http.Request, fields []plain.Field) (answered bool, err error) {
-	err = d.u.try(d.s, func(e Exchange) (bool, error) {
+	err = d.u.try(d.s, d.p, func(e Exchange) (bool, error) {
 		if e.calm { // Heard would change nothing, and a call of it from elsewhere costs an allocation
 			return d.exchange(&e, w, r, fields, nil, &answered)
 		}

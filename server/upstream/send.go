@@ -52,7 +52,7 @@ func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, &unsentError{err}
 	}
 	var resp *http.Response
-	err = u.try(s, func(e Exchange) (again bool, err error) {
+	err = u.try(s, placeOf(r.Context()), func(e Exchange) (again bool, err error) {
 		a := &attempt{Exchange: e, s: s, outer: r.Context(), body: b}
 		if resp, err = a.send(r); err == nil {
 			return false, nil
@@ -72,13 +72,17 @@ func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 // try sends a request to one target after another. It goes on while send reports that a retry is
 // safe, another target is up, and a retry is left for the request and in the budget. The error is
 // that of the last attempt.
-func (u *Upstream) try(s *settings, send func(Exchange) (again bool, err error)) error {
+func (u *Upstream) try(s *settings, p *Place, send func(Exchange) (again bool, err error)) error {
 	var tried []*Target
 	var failed error
 	for {
-		e, err := u.Pick(tried...)
-		if err != nil {
-			return cmp.Or(failed, err)
+		e, ok := p.take()
+		if !ok {
+			var err error
+			if e, err = u.pick(p.request(), false, tried...); err != nil {
+				return cmp.Or(failed, err)
+			}
+			p.follow(&e)
 		}
 		again, err := send(e)
 		if err == nil || !again || len(tried) >= s.retries || !u.MayRetry() {

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirflow/weir/adaptive"
+	"github.com/weirflow/weir/policy"
 )
 
 // A Target is one server of an upstream. The upstream's lock guards everything but the URL and http2.
@@ -31,6 +34,9 @@ type Target struct {
 	// generation are ignored.
 	generation int
 
+	adaptive policy.Adaptive   // the settings of limit
+	limit    *adaptive.Limiter // nil for none
+
 	up     bool // according to the health checks; true without checks
 	checks int  // consecutive checks with the opposite result
 	stop   context.CancelFunc
@@ -48,6 +54,8 @@ type Exchange struct {
 	trial      bool
 	calm       bool // the target was up when it was picked, so that a response is no news
 	done       bool
+	hold       adaptive.Hold // of the target's adaptive limit
+	place      *Place        // that it belongs to; nil for none
 }
 
 // An Outcome says how an exchange ended.
@@ -67,21 +75,34 @@ const (
 // to its weight. Equal targets take turns, according to their weights. A target that was down gets
 // one request as a trial; others follow after its response. While all targets are down, the policy
 // decides: either all count as up, or the error is ErrOut. If all targets that may be chosen are at
-// their limit of requests, the error is ErrFull.
+// their limit of requests, the error is ErrFull. If the adaptive limit of some of them is why, it is
+// ErrOverloaded.
 //
 // For a retry, pass the targets that were already tried, after MayRetry has allowed it. Pick then
 // leaves them out and chooses only among targets that are up.
 func (u *Upstream) Pick(not ...*Target) (Exchange, error) {
+	return u.pick(adaptive.Request{}, false, not...)
+}
+
+func (u *Upstream) pick(as adaptive.Request, waits bool, not ...*Target) (Exchange, error) {
 	s := u.settings.Load()
 	if len(not) == 0 {
 		s.budget.request()
 	}
-	most := int64(s.spec.MaxRequests)
 	now := u.opts.Now()
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	full := false
-	best := u.least(func(t *Target) bool {
+	best, hold, err := u.find(s, now, as, waits, not...)
+	if err != nil {
+		return Exchange{}, err
+	}
+	return u.begin(best, hold, now), nil
+}
+
+// find chooses a target, and takes a place at its adaptive limit. The caller holds the upstream's lock.
+func (u *Upstream) find(s *settings, now time.Time, as adaptive.Request, waits bool, not ...*Target) (*Target, adaptive.Hold, error) {
+	most, full := int64(s.spec.MaxRequests), false
+	best, hold, overloaded := u.choose(as, waits, func(t *Target) bool {
 		if !t.in(now) || slices.Contains(not, t) {
 			return false
 		}
@@ -90,20 +111,31 @@ func (u *Upstream) Pick(not ...*Target) (Exchange, error) {
 	})
 	switch {
 	case best != nil:
+		return best, hold, nil
+	case overloaded:
+		return nil, hold, ErrOverloaded
 	case full:
-		return Exchange{}, ErrFull
+		return nil, hold, ErrFull
 	case len(not) > 0 || s.refuse:
-		return Exchange{}, ErrOut
-	default:
-		if best = u.least(func(t *Target) bool { return most == 0 || t.inFlight < most }); best == nil {
-			return Exchange{}, ErrFull
-		}
+		return nil, hold, ErrOut
 	}
-	e := Exchange{Target: best, u: u, generation: best.generation, calm: best.until.IsZero(), trial: !best.until.IsZero() && !now.Before(best.until)}
-	best.tried = best.tried || e.trial
-	best.inFlight++
-	best.requests++
-	return e, nil
+	best, hold, overloaded = u.choose(as, waits, func(t *Target) bool { return most == 0 || t.inFlight < most })
+	switch {
+	case best != nil:
+		return best, hold, nil
+	case overloaded: // the limits are full of requests that get no response: an overload is not the reason
+		return nil, hold, ErrOut
+	}
+	return nil, hold, ErrFull
+}
+
+// begin counts a request in flight to a target. The caller holds the upstream's lock.
+func (u *Upstream) begin(t *Target, hold adaptive.Hold, now time.Time) Exchange {
+	e := Exchange{Target: t, u: u, generation: t.generation, calm: t.until.IsZero(), trial: !t.until.IsZero() && !now.Before(t.until), hold: hold}
+	t.tried = t.tried || e.trial
+	t.inFlight++
+	t.requests++
+	return e
 }
 
 // in reports whether a target may get requests.
@@ -158,11 +190,18 @@ func (e *Exchange) Heard() {
 // Done ends the exchange. Only its first call counts. why goes to the log and must not name a
 // client.
 func (e *Exchange) Done(o Outcome, why string) {
+	if e.end(o, why) {
+		e.release(o)
+	}
+}
+
+// end reports whether the exchange had not ended before.
+func (e *Exchange) end(o Outcome, why string) bool {
 	t, u := e.Target, e.u
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if e.done {
-		return
+		return false
 	}
 	e.done = true
 	t.inFlight--
@@ -170,7 +209,7 @@ func (e *Exchange) Done(o Outcome, why string) {
 		t.failed++
 	}
 	if e.generation != t.generation {
-		return
+		return true
 	}
 	if e.trial {
 		t.tried = false
@@ -187,6 +226,7 @@ func (e *Exchange) Done(o Outcome, why string) {
 			u.putOut(t, s.out, why)
 		}
 	}
+	return true
 }
 
 // maxDoublings limits how often the time that a target stays down doubles.

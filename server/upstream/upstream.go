@@ -19,6 +19,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirflow/weir/adaptive"
+	"github.com/weirflow/weir/adaptive/signals"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/plain"
 )
@@ -42,6 +44,8 @@ type Options struct {
 	Now func() time.Time
 	// Dial opens connections; default: a net.Dialer.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+
+	Signals signals.Source // for adaptive limits with BBR; nil if no policy has one
 
 	space *space // of all request buffers
 }
@@ -100,6 +104,7 @@ type prepared struct {
 	settings *settings
 	urls     []*url.URL
 	weights  []int64
+	limits   []*adaptive.Limiter // for targets that have none with these settings; nil for none
 }
 
 // Prepare readies the upstreams of a policy. It changes nothing that is in use.
@@ -113,6 +118,11 @@ func (s *Set) Prepare(specs []Spec) (*Change, error) {
 				return nil, fmt.Errorf("the upstream %q: %w", spec.Name, err)
 			}
 			p.urls, p.weights = append(p.urls, u), append(p.weights, int64(t.Weight))
+			limit, err := spec.Adaptive.Limiter(policy.AdaptiveName(spec.Name), s.opts.Signals)
+			if err != nil {
+				return nil, fmt.Errorf("the upstream %q: %w", spec.Name, err)
+			}
+			p.limits = append(p.limits, limit)
 		}
 		if len(p.urls) == 0 {
 			return nil, fmt.Errorf("the upstream %q has no targets", spec.Name)
@@ -241,6 +251,7 @@ func (u *Upstream) change(p *prepared) {
 		}
 		delete(before, at.String())
 		t.weight = p.weights[i]
+		t.adapt(p.settings.spec.Adaptive, p.limits[i])
 		next = append(next, t)
 	}
 	for _, t := range before {
@@ -309,6 +320,7 @@ type TargetStats struct {
 	Requests, Failures uint64
 	InFlight           int
 	Up                 bool // may get requests
+	Adaptive           AdaptiveStats
 }
 
 // Stats returns the counters of all upstreams, in no particular order.
@@ -327,7 +339,7 @@ func (u *Upstream) stats() Stats {
 	st := Stats{Name: u.name, Retries: u.retried.Load(), Spared: u.spared.Load()}
 	now := u.opts.Now()
 	for _, t := range u.targets {
-		st.Targets = append(st.Targets, TargetStats{t.url.Host, t.requests, t.failed, int(t.inFlight), t.up && !now.Before(t.until)})
+		st.Targets = append(st.Targets, TargetStats{t.url.Host, t.requests, t.failed, int(t.inFlight), t.up && !now.Before(t.until), t.adaptiveStats()})
 	}
 	return st
 }

@@ -162,6 +162,8 @@ local function ask(op, P, e, cost, wait, paper, mark)
     also(ticket and receipt(Q, cost, ticket, def2, amounts, tickets) or '')
   elseif op == 0 and wait >= 1 then -- a receipt is wanted
     also(ticket and receipt(Q, cost, ticket, def2, amounts, tickets) or '')
+  elseif op == 1 and wait == 3 then -- how much is used, also beyond the limit
+    also(seen and (K.usedbeyond or K.spent)(Q, seen, now) or 0)
   end
   return admitted
 end

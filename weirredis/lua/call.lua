@@ -1,6 +1,7 @@
 -- The argument is one value: version, expiry of the call (0 for none), grace in ms, whether KEYS[1]
 -- is a nonce, limits, and charges one after another, with eight fields each: operation, limit, cost,
--- group, within (-1: any delay; of a take, 1: a receipt is wanted, 2: its cost will be settled),
+-- group, within (-1: any delay; of a take, 1: a receipt is wanted, 2: its cost will be settled; of a
+-- peek, 3: how much is used is wanted),
 -- receipt or '', by how many ms it expires sooner than the call, and for how many ms the key stays
 -- that marks a settle as carried out (0: it has none). Those keys come after the keys of all charges,
 -- in their order. If limits have calendars, these come last: the name and the windows (day,

@@ -58,7 +58,7 @@ local function lackslist(O, lacks, t, later, keeps)
   local N = {O and O[1] or 0}
   for i = 2, O and #O or 0, 3 do
     local most = min(O[i + 2], lacks)
-    if (most > 0 or later) and not (keeps and O[i + 1] < t) then
+    if (lacks > 0 or later) and not (keeps and O[i + 1] < t) then
       N[#N + 1], N[#N + 2], N[#N + 3] = O[i], O[i + 1], most
     end
   end

@@ -5,12 +5,13 @@
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
--- The argument: version, expiry, grace in ms, limits, and charges. A limit is def, n, p, the size
--- as units and rest, what passes without delay as units and rest, and whether it is leaky. A charge
--- is its limit, whether to charge, the cost as units and rest, and by how many ms it expires sooner
--- than the call.
+-- The argument: version, expiry, grace in ms, limits, and runs. A limit is def, n, p, the size as
+-- units and rest, what passes without delay as units and rest, and whether it is leaky. A run is
+-- charges of one key that are alike, one after another: their limit, whether to charge, the cost of
+-- each as units and rest, by how many ms they expire sooner than the call, and how many they are.
+-- The reply has the backlog before each run, from which the caller computes each decision.
 local asked = cmsgpack.unpack(ARGV[1])
-local expiry, grace, limits, charges = asked[2], asked[3], asked[4], asked[5]
+local expiry, grace, limits, runs = asked[2], asked[3], asked[4], asked[5]
 if asked[1] ~= 1 then
   return redis.error_reply('WEIRVERSION these scripts are of another version than who asks')
 end
@@ -24,9 +25,9 @@ end
 
 local said, states, owners, dirty, made = {now}, {}, {}, {}, false
 local ahead, clocks, steps, widest = {}, {}, 0, 0 -- how far each key's clock is ahead of now; what it remembers; see keyclock.lua
-for i = 1, #charges, 5 do
-  local which, key = charges[i], KEYS[(i + 9) / 5]
-  local late = now > expiry - 1000 * charges[i + 4]
+for i = 1, #runs, 6 do
+  local which, key = runs[i], KEYS[(i + 11) / 6]
+  local late = now > expiry - 1000 * runs[i + 4]
   local L, S = limits[which], states[key]
   if S == nil then
     local raw = redis.pcall('GET', key)
@@ -93,74 +94,64 @@ for i = 1, #charges, 5 do
   if S and S[1] >= t then
     u, r = S[1] - t, S[2]
   end
-  local afteru, afterr = u + charges[i + 2], r + charges[i + 3]
-  if afterr >= n then
-    afteru, afterr = afteru + 1, afterr - n
+  local size = #said
+  if late then
+    said[size + 1] = 'WEIRLATE'
+  else
+    said[size + 1], said[size + 2] = u, r
   end
-  -- Less the size, rounded up, is how long to wait.
-  local wait, rest = afteru - L[4], afterr - L[5]
-  if rest > 0 then
-    wait = wait + 1
-  end
-  if L[8] == 1 then
-    local undelayed, over = u - L[6], r - L[7]
-    if over > 0 then
-      undelayed = undelayed + 1
+  -- How many of the run are admitted. The room and the cost in ticks are below 2^53: the caller has
+  -- made sure that the whole size is.
+  local cost = runs[i + 2] * n + runs[i + 3]
+  local admitted = 0
+  if runs[i + 1] == 1 and cost > 0 and not late and u <= L[4] then
+    admitted = math.max(0, math.min(runs[i + 5], math.floor(((L[4] - u) * n + L[5] - r) / cost)))
+    if L[8] == 1 then -- each has to find a backlog that passes without delay
+      local passes = (L[6] - u) * n + L[7] - r
+      if passes < 0 then
+        admitted = 0
+      else
+        admitted = math.min(admitted, math.floor(passes / cost) + 1)
+      end
     end
-    if undelayed > wait then
-      wait = undelayed
-    end
   end
-  if wait <= 0 or charges[i + 2] + charges[i + 3] == 0 then
-    wait = 0
-    if charges[i + 1] == 1 and not late and charges[i + 2] + charges[i + 3] > 0 then
-      local list = S and S[3]
-      if list and type(list) == 'table' then -- later refunds have to know what this take found
-        local size = #list
-        if u + r == 0 then -- a full bucket: nothing can be given back any more
-          S[3], S[4], S[5] = nil, nil, nil
-          if list[1] + list[2] + list[3] > 0 then
-            S[3], S[4], S[5] = list[1], list[2], list[3]
-          end
-        elseif list[size - 5] < 0 then -- one charge with the last one
-          local gu, gr = t - list[size - 1], -list[size]
+  if admitted > 0 then
+    local list = S and S[3]
+    if list and type(list) == 'table' then -- later refunds have to know what these takes found
+      local taken = admitted
+      if u + r == 0 then -- a full bucket: nothing can be given back any more
+        S[3], S[4], S[5] = nil, nil, nil
+        if list[1] + list[2] + list[3] > 0 then
+          S[3], S[4], S[5] = list[1], list[2], list[3]
+        end
+      else
+        local ticks, last = taken * cost, #list
+        local whole = math.floor(ticks / n)
+        if list[last - 5] < 0 then -- one charge with the last one
+          local gu, gr = t - list[last - 1], -list[last]
           if gr < 0 then
             gu, gr = gu - 1, gr + n
           end
-          if list[size - 3] < gu or list[size - 3] == gu and list[size - 2] < gr then
-            list[size - 3], list[size - 2] = gu, gr
+          if list[last - 3] < gu or list[last - 3] == gu and list[last - 2] < gr then
+            list[last - 3], list[last - 2] = gu, gr
           end
-          list[size - 1], list[size] = list[size - 1] + charges[i + 2], list[size] + charges[i + 3]
-          if list[size] >= n then
-            list[size - 1], list[size] = list[size - 1] + 1, list[size] - n
+          list[last - 1], list[last] = list[last - 1] + whole, list[last] + ticks - whole * n
+          if list[last] >= n then
+            list[last - 1], list[last] = list[last - 1] + 1, list[last] - n
           end
         else
-          list[size + 1], list[size + 2], list[size + 3], list[size + 4], list[size + 5], list[size + 6] = -1, 0, t, 0, charges[i + 2], charges[i + 3]
+          list[last + 1], list[last + 2], list[last + 3], list[last + 4], list[last + 5], list[last + 6] = -1, 0, t, 0, whole, ticks - whole * n
         end
       end
-      u, r = afteru, afterr
-      if S then
-        S[1], S[2] = t + u, r
-      else
-        states[key] = {t + u, r}
-      end
-      dirty[key], made = L[1], true
     end
-  elseif wait > 3155760000000000 then
-    wait = -1
-  end
-  local remaining = 0
-  if u < L[6] or u == L[6] and r <= L[7] then
-    remaining = math.floor(((L[4] - u) * n + L[5] - r) / L[3])
-  end
-  if r > 0 then
-    u = u + 1
-  end
-  local s = #said
-  if late then
-    said[s + 1] = 'WEIRLATE'
-  else
-    said[s + 1], said[s + 2], said[s + 3] = wait, remaining, u
+    local ticks = u * n + r + admitted * cost
+    local whole = math.floor(ticks / n)
+    if S then
+      S[1], S[2] = t + whole, ticks - whole * n
+    else
+      states[key] = {t + whole, ticks - whole * n}
+    end
+    dirty[key], made = L[1], true
   end
 end
 

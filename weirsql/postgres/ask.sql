@@ -1,6 +1,6 @@
 -- ask carries out one operation, by its number in weir.Op: 0 take, 1 peek, 2 reserve, 3 settle, 4 take
 -- some, 5 carry, 6 reset, 7 give back. more is the longest acceptable delay of a reserve, -1 for any; of
--- a take, 1: a receipt is wanted, 2: its cost will be settled. paper is a receipt, or 'settled' for a
+-- a take, 1: a receipt is wanted, 2: its cost will be settled; of a peek, 3: how much is used. paper is a receipt, or 'settled' for a
 -- reserve whose cost will be settled.
 --
 -- The reply is the wait (0 for yes, -1 for never), what remains, the reset, and more as asked; or a word.
@@ -198,6 +198,8 @@ BEGIN
     r.reply := r.reply || ' ' || CASE WHEN admitted THEN delay ELSE 0 END;
   ELSIF op = 4 THEN
     r.reply := r.reply || ' ' || taken;
+  ELSIF op = 1 AND more = 3 THEN -- also beyond the limit
+    r.reply := r.reply || ' ' || least(greatest(weir.held(p, seen, t), CASE WHEN e.joint THEN weir.held(e.op, os, t) END), 9007199254740991);
   END IF;
   IF (r.reply ~ '^(-?[0-9]{1,18}( |$))+$') IS NOT TRUE THEN -- no state that the functions have written
     RAISE EXCEPTION USING ERRCODE = 'WR003', MESSAGE = format('weir: the state of a key of the limit %s holds numbers that it cannot have', e.def);

@@ -286,6 +286,8 @@ DECLARE
   p numeric[] := weir.prepare('{1,0,1,1000000,1,0}', '{}');
   e weir.entry;
 BEGIN
+  PERFORM weir.take(0, 0, 0, false, '{}', '{}', '{}');
+  PERFORM weir.take_key(0, 0, 0, false, false, '', '', 0, 0, 0, 0, '{}');
   PERFORM weir.carry_out(0, 0, now + 60000000, false, '{"{1,0,1,1000000,1,0}"}', '{}', '{"\\x02"}', '{1,1,1,1,0,0,0}', '{""}');
   e.id := '\x02';
   e.now := now;

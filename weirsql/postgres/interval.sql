@@ -99,7 +99,7 @@ BEGIN
       least_ := least(before[i+2], p[5] - b[1]);
       -- A charge that goes at once and finds a full bucket ends all reservations; one that goes later
       -- may be given back before.
-      IF (least_ > 0 OR due > t) AND NOT (keeps > 0 AND before[i+1] < t) THEN
+      IF (b[1] < p[5] OR due > t) AND NOT (keeps > 0 AND before[i+1] < t) THEN
         l := l || ARRAY[before[i], before[i+1], least_];
       END IF;
       i := i + 3;

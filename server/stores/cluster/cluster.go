@@ -6,8 +6,10 @@ import (
 	"bytes"
 	"fmt"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weirflow/weir/internal/regular"
 	"github.com/weirflow/weir/policy"
@@ -15,15 +17,20 @@ import (
 	"github.com/weirflow/weir/weircluster"
 )
 
+// deadline is how long a call may take by default. A decision is two trips and a write at a majority, by nodes that
+// also serve requests: on a busy machine one in a hundred takes longer than the 20 ms of other stores.
+const deadline = 100 * time.Millisecond
+
 // Product returns the description for the table of stores.
 func Product() product.Product {
 	p := product.KV([]string{"cluster", "cluster+leaf"}, "cluster://10.0.0.1:6222,10.0.0.2:6222,10.0.0.3:6222?secret_file=/etc/weir/cluster.secret&folder=/var/lib/weir", open, locate)
 	p.At = at
+	p.Deadline = deadline
 	p.Nodes = func(url string) int {
 		o, _, _ := weircluster.ParseURL(url)
 		return len(o.Nodes)
 	}
-	p.Try = try
+	p.Try, p.Warn = try, warn
 	check := p.Check
 	p.Check = func(def policy.Store) []product.Problem {
 		all := check(def)
@@ -95,6 +102,22 @@ func options(address string) (weircluster.Options, error) {
 		return o, fmt.Errorf("secret_file: %s is empty: put a secret into it with openssl rand -hex 32", secretFile)
 	}
 	return o, nil
+}
+
+// warn tells of a secret that every user of the machine can read. It is no error, as mounted secrets often are so.
+func warn(def policy.Store) []product.Problem {
+	_, secretFile, err := weircluster.ParseURL(def.URL)
+	if err != nil || secretFile == "" {
+		return nil
+	}
+	info, err := os.Stat(secretFile)
+	if err != nil || info.Mode().Perm()&0o004 == 0 {
+		return nil // try tells of a file that is missing
+	}
+	return []product.Problem{{
+		Field: "url", Message: fmt.Sprintf("secret_file: every user of this machine can read %s (mode %04o), and could join the cluster", secretFile, info.Mode().Perm()),
+		Fix: "run chmod o= " + secretFile + ", or mount it with mode 0440",
+	}}
 }
 
 // try returns why a store could not be opened by any of the nodes.

@@ -84,6 +84,33 @@ func TestTry(t *testing.T) {
 	}
 }
 
+// TestWarn: a secret that every user can read is a warning with what to do, and no error. It does not tell the secret.
+func TestWarn(t *testing.T) {
+	p := Product()
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte(strings.Repeat("s3cret", 6)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	def := policy.Store{URL: "cluster://10.0.0.1:1,10.0.0.2:1,10.0.0.3:1?folder=/f&secret_file=" + file}
+	for mode, warned := range map[os.FileMode]bool{0o400: false, 0o640: false, 0o644: true, 0o604: true} {
+		if err := os.Chmod(file, mode); err != nil {
+			t.Fatal(err)
+		}
+		all := p.Warn(def)
+		if len(all) > 0 != warned || warned && (!strings.Contains(all[0].Message, file) || !strings.Contains(all[0].Fix, "chmod o= "+file) || strings.Contains(all[0].Message, "s3cret")) {
+			t.Errorf("%o: %+v", mode, all)
+		}
+		if err := p.Try(def); err != nil {
+			t.Errorf("%o: %v", mode, err)
+		}
+	}
+	for _, url := range []string{"cluster://127.0.0.1:1?folder=/f", def.URL + ".missing", "cluster://"} {
+		if all := p.Warn(policy.Store{URL: url}); len(all) > 0 {
+			t.Errorf("%s: %+v", url, all)
+		}
+	}
+}
+
 // TestAdopt: stores with the same URL use one node, which ends with the last of them; another URL is another node.
 func TestAdopt(t *testing.T) {
 	p := Product()

@@ -60,6 +60,9 @@ func (s *Store) Adopt(def policy.Store) (product.Store, error) {
 	return &Store{next, s.node}, nil
 }
 
+// OnWarning implements product.Warner.
+func (s *Store) OnWarning(tell func(text string)) { s.node.OnWarning(tell) }
+
 // Close ends the Store, and the node if no other store uses it.
 func (s *Store) Close() error {
 	err := s.Store.Close()

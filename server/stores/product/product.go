@@ -28,6 +28,8 @@ type Product struct {
 	At func(url, node string) (string, error)
 	// why Open would fail, without opening anything; nil: Open begins nothing that others notice
 	Try func(def policy.Store) error
+	// what is unwise about the files that the URL names; a store opens nevertheless. nil: nothing ever is
+	Warn func(def policy.Store) []Problem
 	// how many nodes the URL says that there are, 0 if it does not; nil: it never does
 	Nodes func(url string) int
 	// what is wrong with the URL and the prefix, without a connection
@@ -39,7 +41,9 @@ type Product struct {
 	// Do returns when its context ends, whatever the server does, so that calls need no goroutine
 	// of their own
 	Prompt bool
-	Rooms  bool // the store keeps waiting rooms: it is a RoomKeeper
+	// how long a call may take if the policy does not say; 0: the default of package failover
+	Deadline time.Duration
+	Rooms    bool // the store keeps waiting rooms: it is a RoomKeeper
 	// the store keeps API keys: it is a RecordKeeper
 	Records bool
 }
@@ -73,6 +77,12 @@ type Clocked interface {
 
 	// OnClockStep sets what is called once for each step back. It must not wait, or call the store.
 	OnClockStep(tell func(behind time.Duration))
+}
+
+// A Warner finds out while it works that something is not as it should be, such as another node with another secret.
+type Warner interface {
+	// OnWarning sets what is called with it. It must not wait, or call the store.
+	OnWarning(tell func(text string))
 }
 
 // A Remembering store keeps outstanding reservations in its states, so that giving them back is exact.

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+const replayLimits = `limits:
+  per-client:
+    key: client.ip
+    token_bucket: { rate: 1/m, burst: 1 }
+routes:
+  - match: /
+    limits: [per-client]
+`
+
+// TestReplayInputs: several logs, in different formats, one of them compressed with zstd.
+func TestReplayInputs(t *testing.T) {
+	t.Chdir(t.TempDir())
+	haproxy := "10.0.1.2:33317 [06/Feb/2009:12:14:14.655] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 \"GET / HTTP/1.1\"\n"
+	var zipped bytes.Buffer
+	z, err := zstd.NewWriter(&zipped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := z.Write([]byte(strings.Repeat(haproxy, 3))); err != nil || z.Close() != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"p.yaml":   replayLimits,
+		"h.zst":    zipped.String(),
+		"c.log":    "10.0.1.2 - - [06/Feb/2009:12:14:13 +0000] \"GET / HTTP/1.1\" 200 5\nbad\n",
+		"own.log":  "10.0.1.3 1233922454.5 GET /\n",
+		"torn.zst": zipped.String()[:len(zipped.String())-6],
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, out, errs := weir(t, "", "replay", "p.yaml", "h.zst", "c.log")
+	for _, want := range []string{"requests  4   2009-02-06T12:14:13Z", "format    haproxy (1), common (1)", "limited   3 "} {
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("%d, no %q in %s%s", code, want, out, errs)
+		}
+	}
+	if !strings.Contains(errs, "1 line could not be read") || !strings.Contains(errs, "c.log, line 2: ") {
+		t.Errorf("%s", errs)
+	}
+	code, out, errs = weir(t, "", "replay", "p.yaml", "--format", "$client $msec $method $path", "own.log")
+	if code != 0 || !strings.Contains(out, "requests  1   2009-02-06T12:14:14Z") || !strings.Contains(out, "format    custom") {
+		t.Errorf("%d, %s%s", code, out, errs)
+	}
+	if code, out, errs := weir(t, "", "replay", "p.yaml", "--format", "nginxx", "c.log"); code != 2 || !strings.Contains(errs, "--format: \"nginxx\" is no format: write one of auto, common") {
+		t.Errorf("%d, %s%s", code, out, errs)
+	}
+	if code, _, errs := weir(t, "", "replay", "p.yaml", "torn.zst", "c.log"); code != 1 || !strings.Contains(errs, "torn.zst: ") {
+		t.Errorf("a file that is cut off: %d, %s", code, errs)
+	}
+	if left, err := filepath.Glob(os.TempDir() + "/weir-replay-*"); err != nil || len(left) > 0 {
+		t.Errorf("%v are left, %v", left, err)
+	}
+}
+
+// TestReplayPage: --html, --svg and --png write files; what cannot be written is said before the logs are read.
+func TestReplayPage(t *testing.T) {
+	t.Chdir(t.TempDir())
+	log := strings.Repeat("10.0.1.2 - - [06/Feb/2009:12:14:13 +0000] \"GET /a HTTP/1.1\" 200 5 \"-\" \"curl/8\"\n", 5)
+	for name, text := range map[string]string{"p.yaml": replayLimits, "a.log": log} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir("plots", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, errs := weir(t, "", "replay", "p.yaml", "--html", "page.html", "--svg", "plots", "--png", "plots", "a.log"); code != 0 || !strings.Contains(out, "limited   4 ") {
+		t.Errorf("%d, %s%s", code, out, errs)
+	}
+	page, err := os.ReadFile("page.html")
+	if err != nil || !bytes.Contains(page, []byte("5 requests of 1 clients")) {
+		t.Errorf("%v, %s", err, page)
+	}
+	if plots, err := filepath.Glob("plots/*.*"); err != nil || len(plots) != 6 {
+		t.Errorf("%v, %v", plots, err)
+	}
+	for _, texts := range []string{"rate=1/m,2/m burst=1..5", "burst=1,2"} {
+		os.Remove("plots/sweep.png")
+		if code, _, errs := weir(t, "", "replay", "p.yaml", "--sweep", texts, "--png", "plots", "a.log"); code != 0 {
+			t.Errorf("%d, %s", code, errs)
+		}
+		if _, err := os.Stat("plots/sweep.png"); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"replay reads it as a.log", []string{"p.yaml", "--html", "a.log", "a.log"}},
+		{"no such file", []string{"p.yaml", "--svg", "none", "a.log"}},
+		{"it is a file: name a directory", []string{"p.yaml", "--png", "a.log", "a.log"}},
+		{"--html with --suggest", []string{"--suggest", "--html", "x.html", "a.log"}},
+		{"--suggest with --compare", []string{"p.yaml", "--suggest", "--compare", "p.yaml", "a.log"}},
+		{"is no share of clients", []string{"--suggest=100", "a.log"}},
+		{"is missing: write", []string{"--suggest", "p.yaml"}},
+	} {
+		if code, _, errs := weir(t, "", append([]string{"replay"}, c.args...)...); code != 2 || !strings.Contains(errs, c.want) {
+			t.Errorf("%v: %d, %s", c.args, code, errs)
+		}
+	}
+	code, out, errs := weir(t, "", "replay", "--suggest", "a.log")
+	if err := os.WriteFile("suggested.yaml", []byte(out), 0o600); code != 0 || err != nil {
+		t.Errorf("%d, %s, %v", code, errs, err)
+	}
+	if code, out, errs := weir(t, "", "replay", "suggested.yaml", "a.log"); code != 0 || !strings.Contains(out, "limited   0 ") {
+		t.Errorf("%d, %s%s", code, out, errs)
+	}
+}

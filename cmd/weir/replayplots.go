@@ -1,0 +1,74 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/weirflow/weir/sim"
+	"github.com/weirflow/weir/weirplot"
+)
+
+// checkOutputs checks the names of the page and of the directories for plots before any log is read.
+func (f *replayFlags) checkOutputs(inputs []string) error {
+	if f.html != "" {
+		if err := checkOutput("--html", f.html, inputs); err != nil {
+			return err
+		}
+	}
+	for _, to := range [2][2]string{{"--svg", f.svg}, {"--png", f.png}} {
+		if to[1] == "" {
+			continue
+		}
+		if info, err := os.Stat(to[1]); err != nil {
+			return fileError(err)
+		} else if !info.IsDir() {
+			return &usageError{fmt.Errorf("%s %s: it is a file: name a directory", to[0], to[1])}
+		}
+	}
+	return nil
+}
+
+// draw writes the page and the plots.
+func (f *replayFlags) draw(report *sim.Report) error {
+	if f.html != "" {
+		if err := writeFile(f.html, func(w io.Writer) error { return weirplot.WritePage(w, report) }); err != nil {
+			return err
+		}
+	}
+	return f.drawPlots(func() ([]*weirplot.Plot, error) { return weirplot.Plots(report) })
+}
+
+// drawPlots writes plots to the directories of --svg and --png.
+func (f *replayFlags) drawPlots(of func() ([]*weirplot.Plot, error)) error {
+	if f.svg == "" && f.png == "" {
+		return nil
+	}
+	plots, err := of()
+	if err != nil {
+		return err
+	}
+	for _, p := range plots {
+		for _, to := range [2][2]string{{"svg", f.svg}, {"png", f.png}} {
+			if to[1] == "" {
+				continue
+			}
+			name := filepath.Join(to[1], p.Name+"."+to[0])
+			if err := writeFile(name, func(w io.Writer) error { return p.Encode(w, to[0]) }); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// writeFile creates a file and writes it.
+func writeFile(name string, write func(io.Writer) error) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return fileError(err)
+	}
+	return errors.Join(write(f), f.Close())
+}

@@ -1,0 +1,114 @@
+package active
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/policyfile"
+)
+
+// candidate is the candidate policy of a server. Its methods are called one after the other: by New, by
+// Tick and Promote with the lock held.
+type candidate struct {
+	path string
+	read version // of the file, when it was last read
+}
+
+// ErrNoCandidate says that there is no candidate policy.
+var ErrNoCandidate = fmt.Errorf("%w: there is no candidate policy: start weir serve with --candidate FILE", ErrConflict)
+
+// Candidate returns the trial of the candidate policy; nil without one.
+func (p *Policy) Candidate() *Trial { return p.trial.Load() }
+
+// openCandidate reads the candidate's file, and starts its trial. A trial that runs ends if the file is
+// valid; otherwise it goes on.
+func (p *Policy) openCandidate() error {
+	p.candidate.read = readVersion(p.candidate.path)
+	file, err := policyfile.LoadRegular(p.candidate.path)
+	if err != nil {
+		return err
+	}
+	if file, err = p.completed(p.File(), file); err != nil {
+		return err
+	}
+	next, err := newTrial(file, p.customersNow())
+	if err != nil {
+		return err
+	}
+	return p.endTrial(p.trial.Swap(next))
+}
+
+// customersNow looks up customers as the policy does that is active then.
+func (p *Policy) customersNow() policy.Customers { return customersOf{p} }
+
+type customersOf struct{ p *Policy }
+
+func (c customersOf) APIKey(ctx context.Context, key string) (policy.Customer, bool, error) {
+	return c.p.Now().customers.APIKey(ctx, key)
+}
+
+func (c customersOf) Token(ctx context.Context, token string) (policy.Claims, bool) {
+	return c.p.Now().customers.Token(ctx, token)
+}
+
+// endTrial ends a trial, if there was one. Requests that still decide by it find that it has ended.
+func (p *Policy) endTrial(t *Trial) error {
+	if t == nil {
+		return nil
+	}
+	return t.close()
+}
+
+// tickCandidate reads the candidate's file again if it has changed.
+func (p *Policy) tickCandidate() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.candidate.path == "" || p.trial.Load() == nil || readVersion(p.candidate.path) == p.candidate.read {
+		return
+	}
+	if err := p.openCandidate(); err != nil {
+		p.log.Error("candidate policy not read again: the one before stays on trial", "file", p.candidate.path, "error", err)
+		return
+	}
+	p.log.Info("candidate policy read again: a new trial has begun", "file", p.candidate.path)
+}
+
+// Promote makes the candidate policy the active one, as Apply does, and ends its trial.
+func (p *Policy) Promote(ctx context.Context, save bool) (Plan, error) {
+	t := p.trial.Load()
+	if t == nil {
+		return Plan{}, ErrNoCandidate
+	}
+	plan, err := p.Apply(ctx, t.file.Data, save, func([]byte) error { return nil })
+	if err != nil {
+		return plan, err
+	}
+	if p.trial.CompareAndSwap(t, nil) {
+		err = p.endTrial(t)
+	}
+	return plan, err
+}
+
+// CandidatePlan is what promoting the candidate changes.
+func (p *Policy) CandidatePlan() (Plan, error) {
+	t := p.trial.Load()
+	if t == nil {
+		return Plan{}, ErrNoCandidate
+	}
+	return p.plan(t.file), nil
+}
+
+// startCandidate begins the trial of Options.Candidate.
+func (p *Policy) startCandidate() error {
+	if p.candidate.path == "" {
+		return nil
+	}
+	err := p.openCandidate()
+	var invalid *policyfile.InvalidError
+	if err != nil && !errors.As(err, &invalid) {
+		err = fmt.Errorf("--candidate: %w", err)
+	}
+	return err
+}

@@ -1,0 +1,53 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/adaptive"
+	"github.com/weirflow/weir/internal/clientwait"
+	"github.com/weirflow/weir/server/upstream"
+)
+
+// placeAtUpstream takes a place at the adaptive limits of the route's upstream. If there is none, the error
+// is a *weir.LimitedError. What else keeps an upstream from taking a request is found when it is sent.
+func (to *route) placeAtUpstream(ctx context.Context, as adaptive.Request) (*upstream.Place, error) {
+	if to.forward == nil || !to.forward.to.Adaptive() {
+		return nil, nil
+	}
+	place, err := to.forward.to.Enter(ctx, as)
+	switch {
+	case errors.Is(err, upstream.ErrOverloaded):
+		return nil, &weir.LimitedError{}
+	case errors.Is(err, weir.ErrLimited), err != nil && ctx.Err() != nil: // it has waited in a queue
+		return nil, err
+	}
+	return place, nil
+}
+
+// Full reports whether no target of an upstream has a place at its adaptive limit: see policy.Upstreams.
+func (s *state) Full(name string, as adaptive.Request) bool {
+	to := s.adaptive[name]
+	return to != nil && to.Full(as)
+}
+
+// watchClient measures how long a request with a place at an adaptive limit waits for its client.
+func (l *responseWriter) watchClient(r *http.Request) *http.Request {
+	if !l.verdict.Measured() {
+		return r
+	}
+	l.waits = clientwait.New()
+	return l.waits.Request(r)
+}
+
+// leaveAdaptive leaves the adaptive limits. The duration of a request with a slow client says nothing about
+// the upstream. A connection that is upgraded leaves them when it switches to its protocol: it may last
+// for hours without being work.
+func (l *responseWriter) leaveAdaptive(o weir.Outcome) {
+	if o == weir.OK && l.waits.Most() {
+		o = weir.Ignore
+	}
+	l.verdict.LeaveAdaptive(o)
+}

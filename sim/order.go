@@ -1,0 +1,180 @@
+package sim
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+)
+
+// errDisorder says that a request came so much later than others of a later time that these were
+// decided already.
+var errDisorder = errors.New("the requests are not in order")
+
+// An order merges the inputs of a feed by time, and puts right what is a little out of order, in
+// bounded memory. Requests with equal times stay in the order of the inputs and lines.
+type order struct {
+	feed   *feed
+	unread *Reading
+	window int // how many requests a late one may be behind
+	use    func(*item) error
+
+	pending []*batch // in the order in which they came
+	count   int      // of their items
+	sorted  bool     // the pending items are in order
+	last    position // of the last pending item
+	used    position // of the last item that was used
+}
+
+// position is what requests are ordered by.
+type position struct {
+	at    int64
+	input int32
+	line  int64
+}
+
+func (it *item) position() position { return position{it.at, it.input, it.line} }
+
+func (p position) compare(q position) int {
+	if p.at != q.at { // nearly always
+		return cmp.Compare(p.at, q.at)
+	}
+	return cmp.Or(cmp.Compare(p.input, q.input), cmp.Compare(p.line, q.line))
+}
+
+// run calls use for each request, in order. It returns errDisorder if one came too late for that.
+func (o *order) run() error {
+	o.sorted = true
+	o.used = position{at: -1 << 63}
+	o.last = o.used
+	next := o.merge
+	if len(o.feed.inputs) == 1 {
+		next = func() (*batch, error) { return o.feed.take(o.feed.inputs[0], o.unread) }
+	}
+	for {
+		b, err := next()
+		if err != nil {
+			return err
+		}
+		if b == nil {
+			return o.emit(0)
+		}
+		o.add(b)
+		switch {
+		case o.sorted && o.count > o.window, o.count > 2*o.window:
+			if err := o.emit(o.window); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// add adds a batch to those that are pending.
+func (o *order) add(b *batch) {
+	for i := range b.items {
+		it := &b.items[i]
+		if it.at >= o.last.at { // the rest only matters for equal times of several inputs
+			if p := it.position(); it.at > o.last.at || p.compare(o.last) > 0 {
+				o.last = p
+				continue
+			}
+		}
+		o.sorted = false
+	}
+	o.count += len(b.items)
+	o.pending = append(o.pending, b)
+}
+
+// emit uses the first of the pending requests, until about as many as keep are left.
+func (o *order) emit(keep int) error {
+	if !o.sorted {
+		o.sort()
+	}
+	n := 0
+	for _, b := range o.pending {
+		use := b.items[b.from:]
+		use = use[:min(len(use), max(o.count-keep, 0))]
+		if len(use) > 0 && use[0].position().compare(o.used) < 0 {
+			return errDisorder
+		}
+		for i := range use {
+			if err := o.use(&use[i]); err != nil {
+				return err
+			}
+		}
+		if len(use) > 0 {
+			o.used = use[len(use)-1].position()
+		}
+		o.count -= len(use)
+		if b.from += len(use); b.from < len(b.items) {
+			break
+		}
+		n++
+		o.feed.release(b)
+	}
+	o.pending = slices.Delete(o.pending, 0, n)
+	return nil
+}
+
+// sort makes one sorted batch of all that are pending.
+func (o *order) sort() {
+	type place struct {
+		position
+		it *item
+	}
+	places := make([]place, 0, o.count)
+	for _, b := range o.pending {
+		for i := b.from; i < len(b.items); i++ {
+			places = append(places, place{b.items[i].position(), &b.items[i]})
+		}
+	}
+	slices.SortFunc(places, func(a, b place) int { return a.compare(b.position) })
+	all := &batch{items: make([]item, len(places)), ready: make(chan struct{}, 1)}
+	for i, p := range places {
+		all.items[i] = *p.it
+	}
+	for _, b := range o.pending {
+		o.feed.release(b)
+	}
+	o.pending, o.sorted = append(o.pending[:0], all), true
+}
+
+// merged is how many requests merge returns at once.
+const merged = 512
+
+// merge returns the next requests of all inputs: it takes from the one whose next request is the first.
+func (o *order) merge() (*batch, error) {
+	b := o.feed.spare.Get().(*batch)
+	for len(b.items) < merged {
+		var first *inputFeed
+		var at position
+		for _, in := range o.feed.inputs {
+			for !in.ended && (in.current == nil || in.next == len(in.current.items)) {
+				if in.current != nil {
+					o.feed.release(in.current)
+				}
+				var err error
+				if in.current, err = o.feed.take(in, o.unread); err != nil {
+					return nil, err
+				}
+				if in.next = 0; in.current == nil {
+					in.ended = true
+				}
+			}
+			if in.ended {
+				continue
+			}
+			if p := in.current.items[in.next].position(); first == nil || p.compare(at) < 0 {
+				first, at = in, p
+			}
+		}
+		if first == nil {
+			break
+		}
+		b.items = append(b.items, first.current.items[first.next])
+		first.next++
+	}
+	if len(b.items) == 0 {
+		return nil, nil
+	}
+	return b, nil
+}

@@ -1,0 +1,103 @@
+package sim
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/seeds"
+)
+
+func shown(at int64) string { return time.Unix(0, at).UTC().Format(time.RFC3339Nano) }
+
+func statusText(n int32) string { return strconv.Itoa(int(n)) }
+
+// TestOrders: logs that are in order, nearly so, or not at all give the same counts, whether they can be
+// read twice or not, and however many files they are in.
+func TestOrders(t *testing.T) {
+	rng := seeds.Of(t.Name())
+	t.Logf("WEIR_SEED=%s", seeds.Text())
+	type line struct {
+		second int
+		text   string
+	}
+	for _, disorder := range []int{0, 3, 500, 1 << 30} {
+		var lines []line
+		for i := range 3000 {
+			second := i / 3
+			lines = append(lines, line{second, logLine(fmt.Sprintf("10.0.0.%d", rng.IntN(40)), second, "/")})
+		}
+		place := make([]int, len(lines)) // where each line is written
+		for i := range place {
+			place[i] = i
+			if disorder > 0 {
+				place[i] += rng.IntN(disorder)
+			}
+		}
+		order := make([]int, len(lines))
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortStableFunc(order, func(a, b int) int { return place[a] - place[b] })
+		logs := make([]strings.Builder, 1+rng.IntN(4))
+		for _, i := range order {
+			logs[rng.IntN(len(logs))].WriteString(lines[i].text)
+		}
+		limit := perClient(weir.TokenBucket{Rate: weir.PerMinute(2), Burst: 1})
+		var want *Report
+		for _, how := range []string{"with decisions", "in a window", "in a small window", "through pipes", "compressed"} {
+			o := Options{Policy: limit, TempDir: t.TempDir()}
+			for i := range logs {
+				var r io.Reader = strings.NewReader(logs[i].String())
+				switch how {
+				case "through pipes":
+					r = io.MultiReader(r)
+				case "compressed":
+					var zipped bytes.Buffer
+					z := gzip.NewWriter(&zipped)
+					io.Copy(z, r)
+					z.Close()
+					r = bytes.NewReader(zipped.Bytes())
+				}
+				o.Inputs = append(o.Inputs, Input{fmt.Sprint(i), r})
+			}
+			switch how {
+			case "with decisions":
+				o.Decisions = io.Discard
+			case "in a small window":
+				o.window = 20
+			}
+			got, err := Replay(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want == nil {
+				want = got
+			}
+			if got.Requests != 3000 || got.Limited != want.Limited || got.Limited == 0 || !slices.Equal(got.Most, want.Most) || got.First != want.First || got.Last != want.Last {
+				t.Errorf("disorder %d, %d logs, %s: %d of %d limited, %v to %v; want %d of %d, %v to %v", disorder, len(logs), how,
+					got.Limited, got.Requests, shown(got.First), shown(got.Last), want.Limited, want.Requests, shown(want.First), shown(want.Last))
+			}
+		}
+	}
+}
+
+// TestUnreadableLinesOfSeveralLogs: lines are counted from the start of each log, and the first come first.
+func TestUnreadableLinesOfSeveralLogs(t *testing.T) {
+	good := logLine("a", 0, "/")
+	r, _ := run1(t, Options{Policy: perClient(tenAMinute)}, strings.Repeat(good, 2000)+"x\n"+good, "y\n"+good+"z\n", "w\n")
+	want := []BadLine{{"0", 2001, "", "x", 0}, {"1", 1, "", "y", 1}, {"1", 3, "", "z", 1}}
+	for i := range r.Samples {
+		r.Samples[i].Why = ""
+	}
+	if r.Unparsed != 4 || !slices.Equal(r.Samples, want) {
+		t.Errorf("%d, %+v", r.Unparsed, r.Samples)
+	}
+}
