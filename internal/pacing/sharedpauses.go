@@ -11,9 +11,8 @@ import (
 // SharedPauses tells other processes of pauses, through a store. It is safe for concurrent use.
 //
 // The state of a key is a weir.SmoothBursty without burst, at one unit per millisecond: a charge of n
-// closes it for n ms, which is what a pause is. A pause that is set by several processes at once is
-// extended to the one that ends last. If a process ends between the two calls that this takes, the
-// pause lasts up to the length of its own longer.
+// closes it for n ms, which is what a pause is. Of pauses that several processes set at once, the one
+// that ends last holds: see Set.
 //
 // A process asks the store at most once in Refresh for a key. So it keeps to a pause that another
 // process has set within Refresh and the time of two calls of the store. While the store is
@@ -49,21 +48,24 @@ func NewSharedPauses(store weir.Store, name string) (*SharedPauses, error) {
 }
 
 // Set pauses a key for d from now. A pause that ends later stays. An error is the store's.
+//
+// A pause of r that is there already is extended by d-r, on condition that r is still the most that is
+// left of it: otherwise another process has extended it in between, and Set reads it again. So a pause is at
+// no moment longer than the longest that was set, and no process takes one for longer than it stays.
 func (s *SharedPauses) Set(ctx context.Context, key string, d time.Duration) error {
 	ctx, end := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer end()
-	now, err := s.pauses.Take(ctx, key, milliseconds(d))
-	if err != nil || now.Allowed || now.RetryAfter >= d {
-		return err
+	for ctx.Err() == nil {
+		now, err := s.pauses.Take(ctx, key, milliseconds(d))
+		if err != nil || now.Allowed || now.RetryAfter >= d || now.RetryAfter < 0 {
+			return err
+		}
+		_, extended, err := s.pauses.Reserve(ctx, key, milliseconds(d-now.RetryAfter), now.RetryAfter)
+		if err != nil || extended {
+			return err
+		}
 	}
-	more, ok, err := s.pauses.Reserve(ctx, key, milliseconds(d-now.RetryAfter), -1)
-	if err != nil || !ok {
-		return err
-	}
-	if other := more.Delay() - now.RetryAfter; other > 0 { // another process extended it in between
-		return more.Settle(ctx, max(milliseconds(d-more.Delay()), 0))
-	}
-	return nil
+	return ctx.Err()
 }
 
 // milliseconds rounds up: a pause that is cut short is a request that is refused.

@@ -2,6 +2,7 @@ package pacing_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"strconv"
 	"sync"
 	"testing"
@@ -14,28 +15,33 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// TestSharedPauses: the longest pause of all processes holds for all, also if several set it at once.
+// TestSharedPauses: the longest pause of all processes holds for all, also if several set it at once, and
+// each call of the store takes another time. A process once took a pause for long enough that another had
+// extended by too much and was about to shorten.
 func TestSharedPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := weirtest.NewStore(func() int64 { return time.Now().UnixNano() })
 		defer store.Close()
-		processes := make([]*pacing.SharedPauses, 4)
+		rng := seeds.Of(t.Name())
+		processes := make([]*pacing.SharedPauses, 6)
 		for i := range processes {
+			late := &late{Store: store, rng: rand.New(rand.NewPCG(rng.Uint64(), 0))}
 			var err error
-			if processes[i], err = pacing.NewSharedPauses(store, "pauses"); err != nil {
+			if processes[i], err = pacing.NewSharedPauses(late, "pauses"); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if d := processes[0].Left(t.Context(), "a"); d != 0 {
 			t.Fatalf("%v at the start", d)
 		}
-		rng := seeds.Of(t.Name())
-		for range 200 {
-			began, longest := time.Now(), time.Duration(0)
+		var ends time.Time // of the longest pause so far
+		for range 500 {
 			var all sync.WaitGroup
 			for _, p := range processes {
 				d := time.Duration(rng.IntN(5000)+1) * time.Millisecond
-				longest = max(longest, d)
+				if end := time.Now().Add(d); end.After(ends) {
+					ends = end
+				}
 				all.Go(func() {
 					if err := p.Set(t.Context(), "a", d); err != nil {
 						t.Error(err)
@@ -44,16 +50,31 @@ func TestSharedPauses(t *testing.T) {
 			}
 			all.Wait()
 			elapse(pacing.Refresh)
-			left := processes[rng.IntN(4)].Left(t.Context(), "a") + time.Since(began)
-			if left < longest || left > longest+5*time.Second {
-				t.Fatalf("the pause is %v, the longest of all is %v", left, longest)
+			left := processes[rng.IntN(len(processes))].Left(t.Context(), "a")
+			if least := time.Until(ends); left < least || left > max(least, 0)+20*mostLate {
+				t.Fatalf("the pause is %v, the longest of all is %v", left, least)
 			}
-			elapse(time.Duration(rng.Int64N(int64(20 * time.Second))))
+			elapse(time.Duration(rng.Int64N(int64(10 * time.Second))))
 		}
 		if d := processes[0].Left(t.Context(), "b"); d != 0 {
 			t.Errorf("another key is paused for %v", d)
 		}
 	})
+}
+
+// mostLate is how long a call of a late store takes at most, each way.
+const mostLate = 2 * time.Millisecond
+
+// late is a store to which each call takes a while, and back.
+type late struct {
+	weir.Store
+	rng *rand.Rand
+}
+
+func (l *late) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
+	elapse(time.Duration(l.rng.Int64N(int64(mostLate))))
+	defer elapse(time.Duration(l.rng.Int64N(int64(mostLate))))
+	return l.Store.Do(ctx, batch, out)
 }
 
 // TestSharedPausesMeet: if another process extends a pause between the two calls that extend it, the
