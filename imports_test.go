@@ -121,7 +121,7 @@ var floors = map[string][]string{
 	"server/plain":         {"internal/..."},
 	"server/probe":         {".", "adaptive/signals", "policy"},
 	"server/upstream":      {".", "policy", "adaptive", "adaptive/signals", "server/descriptors", "server/plain"},
-	"cmd/weir":             {".", "policy", "sim", "weirplot", "weirtest", "weirredis", "weirrueidis", "weirmysql", "weirsql", "internal/...", "server", "server/envoy", "server/handover", "server/nginx", "server/policyfile", "server/probe"},
+	"cmd/weir":             {".", "keyed", "policy", "sim", "weirplot", "weirtest", "weirredis", "weirrueidis", "weirmysql", "weirsql", "internal/...", "server", "server/envoy", "server/handover", "server/nginx", "server/policyfile", "server/probe", "server/stores"},
 	"bench":                {"..."},
 	"bench/jsonfloor":      nil,
 	"bench/rlsfloor":       nil,

@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetErr(stderr)
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	root.AddCommand(serveCommand(), checkCommand(), replayCommand(), testCommand(), importCommand(), limitCommand(),
-		diffCommand(), reloadCommand(), promoteCommand(), roomCommand(), banCommand(), grantCommand(), liftCommand(), bansCommand(), keyCommand(), usageCommand(), takeCommand(), explainCommand(), watchCommand(), topCommand(), storeCommand())
+		diffCommand(), reloadCommand(), promoteCommand(), roomCommand(), banCommand(), grantCommand(), liftCommand(), bansCommand(), keyCommand(), usageCommand(), takeCommand(), explainCommand(), watchCommand(), topCommand(), storeCommand(), benchCommand())
 	root.InitDefaultCompletionCmd(args...)
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {
