@@ -38,6 +38,7 @@ func sections() []section {
 		{"middleware", "a limit around a handler of net/http, beside httprate, tollbooth, ulule/limiter and x/time", middleware},
 		{"costs", "reading the usage of streamed responses, and tokens that were verified before", costs},
 		{"keyed", "Take on one of 1,000,000 keys: even, by zipf, in a flood", keyed},
+		{"keybatch", "many keys at once beside single calls", keybatch},
 		{"keymemory", "the memory of a key, with 10,000,000 live", keyMemory},
 		{"keygc", "the garbage collector's pauses, with 10,000,000 live keys", keyGC},
 		{"keygrowth", "the longest Take while a table grows to 10,000,000 keys", keyGrowth},

@@ -19,6 +19,11 @@ func TestSubjectsDecideAsIntended(t *testing.T) {
 		}
 	}
 	all = append(all, handoverContest(4), middlewareContest(1), middlewareContest(4))
+	batches, err := newBatchTable(1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all = append(all, batches.contest(1), batches.contest(4))
 	reading, err := readingContest()
 	if err != nil {
 		t.Fatal(err)

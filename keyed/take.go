@@ -69,6 +69,11 @@ func (k *Limiter[K]) decide(d *weir.Decision, key K, h uint64, cost int64, charg
 	} else {
 		now = k.reading(a.wall)
 	}
+	return k.decideIn(a, d, key, h, now, cost, charge)
+}
+
+// decideIn is decide in an array where the key may be, by a reading of the clock.
+func (k *Limiter[K]) decideIn(a *array[K], d *weir.Decision, key K, h uint64, now, cost int64, charge bool) (slot int, ok bool) {
 	slot, head := a.acquire(h, key)
 	if slot < 0 {
 		return slot, false
