@@ -5,6 +5,7 @@
 #   make lint    formatting, go vet, golangci-lint, go mod tidy
 #   make long    random seeds, long walks, searches and fuzz targets: hours; prints its seed, and how to run again what failed
 #   make bench   Weir beside its peers, on a machine that is otherwise quiet
+#   make report  the same three times, written to bench/REPORT.md with plots: hours
 #
 # make test draws nothing at random: see internal/seeds. WEIR_SEED=123 make test runs it with another seed.
 
@@ -28,7 +29,7 @@ JOBS ?= 2
 # proof/ takes the longest and comes first.
 TESTS := $(addprefix test-module/,$(filter ./proof,$(MODULES)) $(filter-out ./proof,$(MODULES)))
 
-.PHONY: test needs browser build vet lint tidy long fuzz bench $(TESTS)
+.PHONY: test needs browser build vet lint tidy long fuzz bench report $(TESTS)
 
 # The packages of a module that have tests.
 TESTED := go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...
@@ -203,3 +204,11 @@ fuzz:
 
 bench: needs
 	cd bench && go run .
+
+# report measures all sections RUNS times and writes bench/REPORT.md with its plots. ROUNDS: of each run.
+RUNS   ?= 3
+ROUNDS ?= 15
+report: needs
+	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; cd bench; \
+	for run in $$(seq $(RUNS)); do go run . -rounds $(ROUNDS) -json "$$tmp/$$run.json" $(SECTIONS); done; \
+	rm -rf plots; go run . -report . "$$tmp"/*.json

@@ -67,7 +67,7 @@ func caddyModule(r *report) (err error) {
 	for range r.repeats() {
 		for _, s := range subjects {
 			before, errBefore := cpuTime(s.pid)
-			v, err := runWrk(wrk, "http://"+s.address+"/", seconds)
+			v, err := runWrk(wrk, "http://"+s.address+"/", wrkConnections, seconds)
 			after, errAfter := cpuTime(s.pid)
 			if err = errors.Join(err, errBefore, errAfter); err != nil || v["not2xx"] > 0 || v["errors"] > 0 {
 				return fmt.Errorf("wrk, %s: %w, %v", s.name, err, v)

@@ -228,7 +228,7 @@ func (p proxy) drive(wrk string, seconds int, refused bool) (values, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := runWrk(wrk, "http://"+p.addr+"/items/7", seconds)
+	v, err := runWrk(wrk, "http://"+p.addr+"/items/7", wrkConnections, seconds)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", p.name, err)
 	}

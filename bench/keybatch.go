@@ -24,7 +24,7 @@ func keybatch(r *report) error {
 	}
 	defer func() { _ = table.limiter.Close() }() // it has nothing to fail with
 	for _, procs := range crews() {
-		c := table.contest(procs)
+		c := table.contest(batchSize, procs)
 		c.title = fmt.Sprintf("batches of %d of %d keys at random, %s", batchSize, r.keys, where(procs))
 		if err := r.contest(c); err != nil {
 			return err
@@ -53,35 +53,35 @@ func newBatchTable(keys int) (*batchTable, error) {
 	return t, nil
 }
 
-func (t *batchTable) contest(procs int) contest {
+func (t *batchTable) contest(size, procs int) contest {
 	return contest{
 		notes:   []string{"an operation is a decision about one key; the keys are strings, drawn at random in each line", keyAlone + ": drawing the keys alone"},
 		procs:   procs,
 		against: []string{keyAlone, singleCalls},
 		large:   true,
 		subjects: []subject{
-			{keyAlone, func() loop { return t.loop(func([]string, []weir.Decision) {}) }, either, nil},
+			{keyAlone, func() loop { return t.loop(size, func([]string, []weir.Decision) {}) }, either, nil},
 			{singleCalls, func() loop {
-				return t.loop(func(keys []string, out []weir.Decision) {
+				return t.loop(size, func(keys []string, out []weir.Decision) {
 					for i, key := range keys {
 						out[i] = t.limiter.Take(key, 1)
 					}
 				})
 			}, allYes, []target{{"", 0}}},
 			{"TakeEach", func() loop {
-				return t.loop(func(keys []string, out []weir.Decision) { t.limiter.TakeEach(keys, 1, out) })
+				return t.loop(size, func(keys []string, out []weir.Decision) { t.limiter.TakeEach(keys, 1, out) })
 			}, allYes, []target{{singleCalls, batchTarget}, {"", 0}}},
 		},
 	}
 }
 
-// loop draws keys, and has do decide about as many as batchSize at a time.
-func (t *batchTable) loop(do func(keys []string, out []weir.Decision)) loop {
+// loop draws keys, and has do decide about so many at a time.
+func (t *batchTable) loop(size int, do func(keys []string, out []weir.Decision)) loop {
 	return func(n int) (yes int) {
 		rng := rand.New(rand.NewPCG(1, uint64(n)))
-		keys, out := make([]string, batchSize), make([]weir.Decision, batchSize)
+		keys, out := make([]string, size), make([]weir.Decision, size)
 		for n > 0 {
-			m := min(n, batchSize)
+			m := min(n, size)
 			for i := range keys[:m] {
 				keys[i] = t.names[rng.IntN(len(t.names))]
 			}

@@ -55,6 +55,7 @@ func sections() []section {
 		{"gateway", "the gateway beside nginx, proxying and refusing", gateway},
 		{"gatewayload", "how long requests take through the gateway and nginx, below their capacity", gatewayLoad},
 		{"gatewaymemory", "what idle and queued connections cost the gateway and nginx", gatewayMemory},
+		{"scaling", "costs by the number of cores, keys, callers and connections", scaling},
 	}
 }
 
@@ -94,17 +95,19 @@ func (r *report) repeats() int { return max(1, min(r.rounds/6, 5)) }
 // save writes all rows as JSON.
 func (r *report) save(file string, m machine) error {
 	var rows []record
+	var tables []savedTable
 	for _, t := range r.tables {
-		rows = append(rows, t.records()...)
+		rows, tables = append(rows, t.records()...), append(tables, t.saved())
 	}
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
 	enc.SetIndent("", "\t")
 	enc.SetEscapeHTML(false) // so that <= is not escaped
 	if err := enc.Encode(struct {
-		Machine machine  `json:"machine"`
-		Rows    []record `json:"rows"`
-	}{m, rows}); err != nil {
+		Machine machine      `json:"machine"`
+		Rows    []record     `json:"rows"`
+		Tables  []savedTable `json:"tables"` // the same rows, as they are printed
+	}{m, rows, tables}); err != nil {
 		return err
 	}
 	return os.WriteFile(file, text.Bytes(), 0o644)
@@ -154,8 +157,9 @@ func run(args []string, stdout, stderr io.Writer) error {
 	flags.DurationVar(&r.round, "round", 20*time.Millisecond, "how long one subject runs in one round")
 	flags.IntVar(&r.keys, "keys", 1_000_000, "how many keys; 10 and 100 times as many where the sections say so")
 	file := flags.String("json", "", "write all rows to this `file` too")
+	folder := flags.String("report", "", "measure nothing: write REPORT.md and its plots to this `folder`, from the JSON files that are named in place of sections")
 	flags.Usage = func() {
-		fmt.Fprintln(stderr, "usage: bench [-rounds N] [-round D] [-keys N] [-json FILE] [SECTION...]\n\nsections, all if none is named:")
+		fmt.Fprintln(stderr, "usage: bench [-rounds N] [-round D] [-keys N] [-json FILE] [SECTION...]\n       bench -report FOLDER FILE.json...\n\nsections, all if none is named:")
 		for _, s := range sections() {
 			fmt.Fprintf(stderr, "  %-9s %s\n", s.name, s.about)
 		}
@@ -167,6 +171,9 @@ func run(args []string, stdout, stderr io.Writer) error {
 			return nil
 		}
 		return errUsage
+	}
+	if *folder != "" {
+		return writeReport(*folder, flags.Args())
 	}
 	chosen, err := choose(flags.Args())
 	if err == nil && (r.rounds < 1 || r.round <= 0) {

@@ -23,7 +23,7 @@ func TestSubjectsDecideAsIntended(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all = append(all, batches.contest(1), batches.contest(4))
+	all = append(all, batches.contest(batchSize, 1), batches.contest(batchSize, 4))
 	reading, err := readingContest()
 	if err != nil {
 		t.Fatal(err)

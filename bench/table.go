@@ -16,12 +16,15 @@ type table struct {
 	Notes   []string // how it was measured, if that needs an explanation
 	Columns []column
 	Rows    []row
+
+	// of a table that is drawn: what the number is that each row is named by, and the unit of its values
+	Of, Unit string
 }
 
 // A column has a name, and the decimals of its numbers.
 type column struct {
-	Name     string
-	Decimals int
+	Name     string `json:"name"`
+	Decimals int    `json:"decimals"`
 }
 
 // A row is one line of numbers, one for each column; NaN leaves the cell empty.
@@ -116,4 +119,50 @@ func atLeast(found, target float64, what string) (text string, missed bool) {
 		word = "ok"
 	}
 	return fmt.Sprintf(">= %s %s %s", strconv.FormatFloat(target, 'f', -1, 64), what, word), word != "ok"
+}
+
+// A savedTable is a table as it is written to the JSON file; a cell without a value is null.
+type savedTable struct {
+	Section string     `json:"section"`
+	Title   string     `json:"title"`
+	Notes   []string   `json:"notes,omitempty"`
+	Of      string     `json:"of,omitempty"`
+	Unit    string     `json:"unit,omitempty"`
+	Columns []column   `json:"columns"`
+	Rows    []savedRow `json:"rows"`
+}
+
+type savedRow struct {
+	Name   string     `json:"name"`
+	Values []*float64 `json:"values"`
+	Target string     `json:"target,omitempty"`
+	Missed bool       `json:"missed,omitempty"`
+}
+
+func (t table) saved() savedTable {
+	s := savedTable{t.Section, t.Title, t.Notes, t.Of, t.Unit, t.Columns, nil}
+	for _, r := range t.Rows {
+		cells := make([]*float64, len(r.Values))
+		for i, v := range r.Values {
+			if !math.IsNaN(v) && !math.IsInf(v, 0) { // JSON has neither
+				cells[i] = &v
+			}
+		}
+		s.Rows = append(s.Rows, savedRow{r.Name, cells, r.Target, r.Missed})
+	}
+	return s
+}
+
+func (s savedTable) table() table {
+	t := table{s.Section, s.Title, s.Notes, s.Columns, nil, s.Of, s.Unit}
+	for _, r := range s.Rows {
+		figures := make([]float64, len(r.Values))
+		for i, v := range r.Values {
+			if figures[i] = math.NaN(); v != nil {
+				figures[i] = *v
+			}
+		}
+		t.Rows = append(t.Rows, row{r.Name, figures, r.Target, r.Missed})
+	}
+	return t
 }

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// runWrk runs wrk against a URL and reads what it prints.
-func runWrk(wrk, url string, seconds int) (values, error) {
-	out, err := exec.Command(wrk, "-t", "1", "-c", strconv.Itoa(wrkConnections), "-d", fmt.Sprintf("%ds", seconds), "--latency", url).CombinedOutput()
+// runWrk runs wrk with one thread against a URL and reads what it prints.
+func runWrk(wrk, url string, connections, seconds int) (values, error) {
+	out, err := exec.Command(wrk, "-t", "1", "-c", strconv.Itoa(connections), "-d", fmt.Sprintf("%ds", seconds), "--latency", url).CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("wrk: %w\n%s", err, out)
 	}
