@@ -61,7 +61,13 @@ func gatewayMemory(r *report) error {
 	}
 	for _, name := range []string{"nginx", subjectGateway} {
 		v := found[name]
-		tab.Rows = append(tab.Rows, row{Name: name, Values: []float64{v[0], v[1], v[0] / found["nginx"][0], v[1] / found["nginx"][1]}})
+		line := row{Name: name, Values: []float64{v[0], v[1], v[0] / found["nginx"][0], v[1] / found["nginx"][1]}}
+		if name == subjectGateway {
+			idle, much := atMost(v[0], 1500, "bytes idle")
+			queued, more := atMost(v[1], 10_000, "bytes queued")
+			line.Target, line.Missed = idle+", "+queued, much || more
+		}
+		tab.Rows = append(tab.Rows, line)
 	}
 	r.add(tab)
 	return nil

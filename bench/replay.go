@@ -25,8 +25,8 @@ const (
 	replayDecide    = "decide"
 )
 
-// replayTarget is the target in requests per second on one core.
-const replayTarget = 1_000_000
+// replayTarget is the target in requests per second of CPU time.
+const replayTarget = 2_500_000
 
 // replayPolicy returns a policy with one limit per client. Some clients are far below it, and some
 // far above.

@@ -20,8 +20,14 @@ const (
 // are taken.
 const many = 1e9
 
-// takeTargets are the targets of every verb that charges one limiter, in every setting.
-func takeTargets() []target { return []target{{floor, 1.3}, {xtime, 0.5}, {"", 0}} }
+// takeTargets are the targets of every verb that charges one limiter: alone, and where all cores use it, beside
+// the same word swapped by all of them.
+func takeTargets(procs int) []target {
+	if procs > 1 {
+		return []target{{floor, 0.4}, {xtime, 0.45}, {"", 0}}
+	}
+	return []target{{floor, 1.2}, {xtime, 0.45}, {"", 0}}
+}
 
 // take measures one decision on one limiter, shared by all goroutines: admitted and refused, alone
 // and on all cores.
@@ -61,11 +67,11 @@ func takeContest(admit bool, procs int) contest {
 		subjects: []subject{
 			{floor, floorShared, either, nil},
 			{"floor, a word for each goroutine", floorPrivate, either, nil},
-			{"weir Allow", func() loop { return allowLoop(limiter(bucket, admit)) }, answers, takeTargets()},
-			{"weir Take", func() loop { return takeLoop(limiter(bucket, admit)) }, answers, takeTargets()},
-			{"weir Take, all of the Decision kept", func() loop { return keepLoop(limiter(bucket, admit)) }, answers, takeTargets()},
-			{fmt.Sprintf("weir Take, %v", odd), func() loop { return takeLoop(limiter(remainder, admit)) }, answers, takeTargets()},
-			{"weir Take, LeakyBucket as a meter", func() loop { return takeLoop(limiter(leaky, admit)) }, answers, takeTargets()},
+			{"weir Allow", func() loop { return allowLoop(limiter(bucket, admit)) }, answers, takeTargets(procs)},
+			{"weir Take", func() loop { return takeLoop(limiter(bucket, admit)) }, answers, takeTargets(procs)},
+			{"weir Take, all of the Decision kept", func() loop { return keepLoop(limiter(bucket, admit)) }, answers, takeTargets(procs)},
+			{fmt.Sprintf("weir Take, %v", odd), func() loop { return takeLoop(limiter(remainder, admit)) }, answers, takeTargets(procs)},
+			{"weir Take, LeakyBucket as a meter", func() loop { return takeLoop(limiter(leaky, admit)) }, answers, takeTargets(procs)},
 			{"weir Peek", func() loop { return peekLoop(limiter(bucket, admit)) }, answers, nil},
 			{xtime, func() loop { return xtimeAllow(peer()) }, answers, nil},
 			{"x/time AllowN", func() loop { return xtimeAllowN(peer()) }, answers, nil},

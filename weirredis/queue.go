@@ -33,6 +33,7 @@ const parts = 64
 type part struct {
 	clock    clock        // of the node that has them
 	failures atomic.Int32 // calls without a reply since the last reply
+	answers  atomic.Bool  // the last call got a reply
 	silent   atomic.Int64 // until when its slots are apart, in nanoseconds since clock.start
 }
 
@@ -41,6 +42,9 @@ func (all *queues) part(slot uint16) *part { return &all.parts[slot/(slots/parts
 
 // heard records whether a call got a reply. A single call without a reply may be chance.
 func (p *part) heard(answered bool) {
+	if p.answers.Load() != answered {
+		p.answers.Store(answered)
+	}
 	if answered {
 		p.failures.Store(0)
 	} else if p.failures.Add(1) > 1 {
@@ -237,10 +241,14 @@ func (s *Store) roundTrip(q *queue, requests []*request) {
 	if s.opts.Cluster {
 		s.askAgain(askEvery)
 	}
-	all := s.exchanges(requests)
+	s.carryOn(s.exchanges(requests), s.opts.Cluster && !q.apart)
+}
+
+// carryOn is carry until the last caller leaves.
+func (s *Store) carryOn(all []*exchange, shared bool) {
 	ctx, cancel := context.WithDeadline(s.ctx, lastEnd(all))
 	defer cancel()
-	s.carry(ctx, all, s.opts.Cluster && !q.apart)
+	s.carry(ctx, all, shared)
 }
 
 // lastEnd is when the last caller of some exchanges leaves.
@@ -267,24 +275,29 @@ func (s *Store) carry(ctx context.Context, all []*exchange, shared bool) {
 		if failed > 0 {
 			s.pause(ctx, failed)
 		}
-		var calls []Call
-		var sent []*exchange
-		for _, x := range all {
-			if x.again(ctx) {
-				calls, sent = append(calls, x.call()), append(sent, x)
-			}
-		}
-		if len(sent) == 0 {
+		if all = s.attempt(ctx, all); len(all) == 0 {
 			return
 		}
+		if shared {
+			all = s.separate(all)
+		}
+	}
+}
+
+// attempt makes an attempt for each exchange that needs one, and returns those.
+func (s *Store) attempt(ctx context.Context, all []*exchange) (sent []*exchange) {
+	var calls []Call
+	for _, x := range all {
+		if x.again(ctx) {
+			calls, sent = append(calls, x.call()), append(sent, x)
+		}
+	}
+	if len(sent) > 0 {
 		for i, reply := range s.evaluate(ctx, calls) {
 			sent[i].receive(reply)
 		}
-		all = sent
-		if shared {
-			all = s.separate(sent)
-		}
 	}
+	return sent
 }
 
 // separate lets exchanges that failed go on in a goroutine of their own, and returns the others.
@@ -304,9 +317,7 @@ func (s *Store) separate(all []*exchange) (rest []*exchange) {
 		s.sending.Add(1)
 		go func() {
 			defer s.sending.Done()
-			ctx, cancel := context.WithDeadline(s.ctx, lastEnd(failed))
-			defer cancel()
-			s.carry(ctx, failed, false)
+			s.carryOn(failed, false)
 		}()
 	}
 	return rest

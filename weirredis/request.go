@@ -21,7 +21,7 @@ type request struct {
 	charges  []charge
 	place    *placeOp
 	end      time.Time     // when its caller leaves
-	done     chan struct{} // closed when it is complete; nil with a callback
+	done     chan struct{} // closed when it is complete; nil with a callback, and in lone's own attempt
 	// called when it is complete, by a goroutine of the store that must not wait
 	then     func(*request)
 	repeated bool                    // an attempt may have been carried out whose reply was lost
@@ -40,9 +40,10 @@ func (r *request) finish(err error) {
 	if r.err == nil {
 		r.err = err
 	}
-	if r.then != nil {
+	switch {
+	case r.then != nil:
 		r.then(r)
-	} else {
+	case r.done != nil:
 		close(r.done)
 	}
 }

@@ -52,7 +52,7 @@ func (s *Store) some(ctx context.Context, end time.Time, batch []weir.Charge, ou
 		}
 		charges = append(charges, c)
 	}
-	err := s.until(ctx, end, charges, decisions)
+	err := s.until(ctx, end, charges, decisions, false)
 	for n, i := range which {
 		out[i] = decisions[n]
 		batch[i].Receipt, batch[i].Delay, batch[i].Taken, batch[i].Used, batch[i].Err = charges[n].Receipt, charges[n].Delay, charges[n].Taken, charges[n].Used, charges[n].Err

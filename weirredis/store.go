@@ -174,17 +174,19 @@ func (s *Store) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision
 		return err
 	}
 	end, ok := ctx.Deadline()
+	soon := ctx.Done() == nil || ok && time.Until(end) <= soonEnough
 	if !ok {
 		end = time.Now().Add(s.opts.Timeout)
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, end) // whatever the client does
 		defer cancel()
 	}
-	return s.until(ctx, end, batch, out)
+	return s.until(ctx, end, batch, out, soon)
 }
 
-// until carries out a batch up to its end. The caller waits no longer than its context lasts.
-func (s *Store) until(ctx context.Context, end time.Time, batch []weir.Charge, out []weir.Decision) error {
+// until carries out a batch up to its end. The caller waits no longer than its context lasts, or, with own, than its
+// end: it may then make the first attempt itself.
+func (s *Store) until(ctx context.Context, end time.Time, batch []weir.Charge, out []weir.Decision, own bool) error {
 	requests, split, err := s.requests(batch)
 	if err != nil {
 		return err
@@ -192,7 +194,16 @@ func (s *Store) until(ctx context.Context, end time.Time, batch []weir.Charge, o
 	if split != nil {
 		return s.inTurn(ctx, end, batch, out, split)
 	}
+	if own && len(requests) == 1 {
+		requests[0].end = end
+		if s.lone(ctx, &requests[0]) {
+			return requests[0].deliver(batch, out)
+		}
+	}
 	for i := range requests {
+		if requests[i].done != nil { // its attempts go on
+			continue
+		}
 		requests[i].end, requests[i].done = end, make(chan struct{})
 		if !s.queues.add(s, &requests[i]) {
 			return errClosed
