@@ -90,7 +90,7 @@ func TestGateway(t *testing.T) {
 	if err := gateway(&report{rounds: 1, cold: true, out: &out}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{": all admitted, ", ": all refused, ", "\n  weir  ", "\n  net/http alone  ", ">= 0.6 nginx, ", ">= 1 nginx, "} {
+	for _, want := range []string{": all admitted, ", ": all refused, ", "\n  weir  ", "\n  net/http alone  ", ">= 0.8 nginx, ", ">= 0.95 nginx, "} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, out.String())
 		}

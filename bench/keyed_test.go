@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"math"
 	"runtime"
@@ -18,7 +19,7 @@ func TestKeyed(t *testing.T) {
 	if err := keyed(r); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"keys at random, alone\n", "keys by zipf 1.0, alone\n", "keys in a flood, alone\n", "<= 0.4 the fastest peer"} {
+	for _, want := range []string{"keys at random, alone\n", "keys by zipf 1.0, alone\n", "keys in a flood, alone\n", fmt.Sprintf("<= %g the fastest peer", keyedTarget)} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, out.String())
 		}

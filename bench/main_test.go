@@ -52,7 +52,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if saved.Machine.Go == "" || saved.Machine.Round != "20µs" || len(saved.Rows) == 0 || saved.Rows[0].Values["ns/op"] <= 0 ||
-		!strings.Contains(string(text), "<= 1.3 floor") {
+		!strings.Contains(string(text), "<= 0.45 x/time") {
 		t.Errorf("%s", text)
 	}
 }

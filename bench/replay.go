@@ -215,7 +215,7 @@ func (j job) effort(do func() error) (values, error) {
 	runtime.GC()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	cpu, err := cpuTime(os.Getpid())
+	cpu, err := ownCPUTime()
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +224,7 @@ func (j job) effort(do func() error) (values, error) {
 		return nil, err
 	}
 	took := time.Since(begin)
-	spent, err := cpuTime(os.Getpid())
+	spent, err := ownCPUTime()
 	if err != nil {
 		return nil, err
 	}

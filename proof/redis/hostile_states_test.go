@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -92,4 +93,32 @@ func TestHostileStates(t *testing.T) {
 		}
 	}
 	t.Logf("%d charges, %d of them were errors; the longest took %v", n, wrong, slowest)
+}
+
+// TestEndOfClock: states by which the clock of a key with calendar windows is at its end. Such a key gets
+// a decision, and so do the charges beside it.
+func TestEndOfClock(t *testing.T) {
+	server := servers.StartRedis(t, servers.RedisOptions{})
+	client := connect(t, server.Addr)
+	store := open(t, client, weirredis.Options{Timeout: patience})
+	l := weir.FixedWindow{Limit: 50, Align: "day:Europe/Berlin"}
+	do(t, store, weir.Charge{Name: "api", Key: "bad", Limit: l, Cost: 1})
+	good, _ := redis(t, client, "GET", at("bad")).(string)
+	now := packed(int(time.Now().UnixMicro()))
+	state := good[:len(good)-len(now)]
+	if !strings.HasPrefix(good[len(state)+1:], now[1:5]) {
+		t.Fatalf("%q does not end with the time of the charge", good)
+	}
+	for name, clock := range map[string]string{"reached": packed(1<<53 - 1), "behind a time that is missing": packed(false) + packed(97)} {
+		redis(t, client, "SET", at("bad"), state+clock)
+		batch := []weir.Charge{
+			{Name: "api", Key: "before " + name, Limit: slow(5), Cost: 1},
+			{Name: "api", Key: "bad", Limit: l, Cost: 1},
+			{Name: "api", Key: "after " + name, Limit: slow(5), Cost: 1},
+		}
+		out := make([]weir.Decision, len(batch))
+		if err := store.Do(t.Context(), batch, out); err != nil && batch[1].Err == nil || !out[0].Allowed || !out[2].Allowed {
+			t.Errorf("%s: %v: %+v", name, err, out)
+		}
+	}
 }

@@ -13,6 +13,12 @@ local function missing(t)
   error(beyond)
 end
 
+-- covers reports whether the i-th window of a list contains t. One that ends after the end of the
+-- clock contains that end too.
+local function covers(w, i, t)
+  return w[i + 1] <= t and (t < w[i + 2] or w[i + 2] == last)
+end
+
 -- frame returns the window that contains t, and its end.
 local function frame(P, t)
   if P.hits then
@@ -24,7 +30,7 @@ local function frame(P, t)
   local w = P.windows
   if w then
     for i = 1, #w, 3 do
-      if w[i + 1] <= t and t < w[i + 2] then
+      if covers(w, i, t) then
         return w[i], w[i + 2]
       end
     end
@@ -42,7 +48,7 @@ local function frameends(P, S)
     if w[i] == S[1] then
       return w[i + 2]
     end
-    sent = sent or w[i + 1] <= t and t < w[i + 2]
+    sent = sent or covers(w, i, t)
   end
   if sent then
     error('WEIRSTATE the key holds a window that is not there', 0)

@@ -17,7 +17,7 @@ BEGIN
     RETURN ARRAY[t - mod(t, p[7]), least(t - mod(t, p[7]) + p[7], 9007199254740991)];
   END IF;
   WHILE i < cardinality(p) LOOP
-    IF p[i+1] <= t AND t < p[i+2] THEN
+    IF p[i+1] <= t AND (t < p[i+2] OR p[i+2] = 9007199254740991) THEN -- the last one contains the end of the clock
       RETURN ARRAY[p[i], p[i+2]];
     END IF;
     i := i + 3;
