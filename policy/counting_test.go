@@ -89,6 +89,13 @@ func TestUnlimitedPlansAreCounted(t *testing.T) {
 			if u := next.Usage(t.Context(), "monthly", []string{"mega"}, "enterprise"); len(u) != 1 || u[0].Used != 14 {
 				t.Errorf("after a restart: %+v", u)
 			}
+			customers.keys["k-big"] = policy.Customer{Name: "mega"}
+			if v := next.Decide(big); v.Outcome != policy.Deny || v.Limit != "monthly" {
+				t.Errorf("with a smaller plan: %v by %q", v.Outcome, v.Limit)
+			}
+			if u := next.Usage(t.Context(), "monthly", []string{"mega"}, ""); len(u) != 1 || u[0].Unlimited || u[0].Used != 14 || u[0].Of != 3 || u[0].Left != 0 {
+				t.Errorf("with a smaller plan: %+v", u)
+			}
 		})
 	}
 }

@@ -266,36 +266,51 @@ func (e *Engine) ReadSnapshot(data []byte) (restored int, err error) {
 				of = nil // of another version of weir
 			}
 		}
-		if l != nil && of != nil && l.table.RestoreBy(l.savedBy(of), string(line.Key), keyed.Saved{Limit: of, State: line.Words}) == nil {
+		if l != nil && of != nil && l.table.RestoreBy(e.savedBy(l, line.Key, of), string(line.Key), keyed.Saved{Limit: of, State: line.Words}) == nil {
 			restored++
 		}
 	}
 	return restored, nil
 }
 
-// savedBy returns the parameters of the plan that a state was saved under; nil for those of the limit. If
-// that plan's parameters have changed meanwhile, it returns the largest ones. Under smaller ones than the
-// state was saved under, what was used beyond them would be lost.
-func (l *limit) savedBy(saved weir.Limit) (by *keyed.Parameters) {
+// savedBy returns the parameters of the plan that a key's state was saved under; nil for those of the limit.
+// If no plan has them any more, as after a grant or a change of the plan, it returns those of the customer's
+// plan, where that is known and the algorithm counts beyond a limit; otherwise the largest ones, as what was
+// used beyond smaller ones would be lost. The key's next request counts by its plan.
+func (e *Engine) savedBy(l *limit, key []byte, saved weir.Limit) (by *keyed.Parameters) {
 	most, _ := capacityOf(l.Limit.Limit)
 	if was, _ := capacityOf(saved); was <= most {
 		return nil
 	}
 	for _, p := range l.plans {
-		if p.uncharged != nil {
-			p = p.uncharged
-		}
-		if p.parameters == nil {
-			continue
-		}
-		if weir.Equal(saved, p.Limit.Limit) {
+		if p = p.counted(); p.parameters != nil && weir.Equal(saved, p.Limit.Limit) {
 			return p.parameters
+		}
+	}
+	if _, counts := rules.ParamsOf(l.Limit.Limit).(rules.Counted); counts {
+		if parts, err := DecodeKey(string(key)); err == nil && len(parts) == len(l.parts) {
+			if plan := e.planOf(l, parts); plan != "" {
+				return l.of(plan).counted().parameters
+			}
+		}
+	}
+	for _, p := range l.plans {
+		if p.parameters == nil {
+			continue // an unlimited plan
 		}
 		if size, _ := capacityOf(p.Limit.Limit); size > most {
 			most, by = size, p.parameters
 		}
 	}
 	return by
+}
+
+// counted is what counts for a plan: the limit itself unless the plan is unlimited.
+func (l *limit) counted() *limit {
+	if l.uncharged != nil {
+		return l.uncharged
+	}
+	return l
 }
 
 // checkSnapshot checks a snapshot, and returns its lines between the head and the sum.

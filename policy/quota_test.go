@@ -223,3 +223,68 @@ func TestBrokenSnapshots(t *testing.T) {
 		t.Errorf("the whole one: %d, %v", n, err)
 	}
 }
+
+// byName is a directory that knows the plans of customers by name.
+type byName struct{ directory }
+
+func (byName) PlanOf(customer string) string {
+	return map[string]string{"acme": "pro", "mega": "enterprise"}[customer]
+}
+
+// TestSnapshotAfterAGrant: a grant ends with the process, and what was used under it is used of the
+// customer's plan. Until the customer's next request, usage and the export said that the plan was
+// unlimited, because another plan was.
+func TestSnapshotAfterAGrant(t *testing.T) {
+	c := new(weirtest.Clock)
+	c.Set(time.Date(2030, 5, 10, 12, 0, 0, 0, time.UTC).UnixNano())
+	p := quotas()
+	p.Limits, p.Routes[0].Limits = p.Limits[:1], []string{"monthly"}
+	p.Limits[0].Plans = append(p.Limits[0].Plans, policy.PlanLimit{Plan: "enterprise", Unlimited: true})
+	p.Plans.Default = "free"
+	start := func() *policy.Engine {
+		e, err := policy.New(p, policy.Options{Clock: c.Now, Timers: c.AfterFunc, Customers: byName{known()}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { e.Close() })
+		return e
+	}
+	e := start()
+	for customer, limit := range map[string]string{"fred": "15", "acme": "1000"} {
+		if err := e.Override(policy.Override{Limit: "monthly", Key: []string{customer}, Set: map[string]string{"limit": limit}, For: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for key, n := range map[string]int{"k-free": 12, "k-pro": 70, "k-big": 30} {
+		if got := admitted(e, n, request("/", "X-Api-Key", key)); got != n {
+			t.Fatalf("%s: %d", key, got)
+		}
+	}
+	var b bytes.Buffer
+	if _, err := e.WriteSnapshot(&b); err != nil {
+		t.Fatal(err)
+	}
+	next := start()
+	if _, err := next.ReadSnapshot(b.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]policy.Usage{"fred": {Of: 10, Used: 12}, "acme": {Of: 100, Used: 70, Left: 30}, "mega": {Used: 30, Unlimited: true}}
+	check := func(u policy.Usage) {
+		t.Helper()
+		if w := want[u.Key[0]]; u.Of != w.Of || u.Used != w.Used || u.Left != w.Left || u.Unlimited != w.Unlimited {
+			t.Errorf("%+v", u)
+		}
+	}
+	for customer := range want {
+		check(next.Usage(t.Context(), "monthly", []string{customer}, "")[0])
+	}
+	for u := range next.Usages() {
+		check(u)
+	}
+	if n := admitted(next, 100, request("/", "X-Api-Key", "k-pro")); n != 30 {
+		t.Errorf("%d of 30 are admitted", n)
+	}
+	if n := admitted(next, 100, request("/", "X-Api-Key", "k-free")); n != 0 {
+		t.Errorf("%d are admitted beyond the quota", n)
+	}
+}

@@ -1,6 +1,8 @@
 package weirhttp
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"net/http"
 
@@ -21,7 +23,7 @@ func metered(w http.ResponseWriter, r *http.Request, v *policy.Verdict) (_ http.
 		next.Header["Accept-Encoding"] = []string{policy.AcceptEncoding(accepted)}
 		r = &next
 	}
-	x := &meteredWriter{ResponseWriter: w, meter: m}
+	x := &meteredWriter{ResponseWriter: w, meter: m, client: r.Context()}
 	return x, r, func(o weir.Outcome) {
 		complete := o == weir.OK && !x.failed && r.Context().Err() == nil
 		if complete {
@@ -36,13 +38,19 @@ func metered(w http.ResponseWriter, r *http.Request, v *policy.Verdict) (_ http.
 type meteredWriter struct {
 	http.ResponseWriter
 	meter  *policy.Meter
-	failed bool // the client did not get a part of the response
+	client context.Context // ends when the client leaves
+	failed bool            // the client did not get a part of the response
 	begun  bool
 }
 
+// begin reads the header of the response. An error after the client has left is not read: it only says that
+// the handler gave up, as that of httputil.ReverseProxy does, and nothing about what the work has cost.
 func (m *meteredWriter) begin(status int) {
-	if !m.begun {
-		m.begun = true
+	if m.begun {
+		return
+	}
+	m.begun = true
+	if status < http.StatusBadRequest || !errors.Is(m.client.Err(), context.Canceled) {
 		m.meter.Header(status, m.Header())
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,10 @@ func TestPolicySettlesCosts(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		},
 		"/left": func(_ http.ResponseWriter, r *http.Request) { r.Context().Value(leave{}).(func())() },
+		"/left, as a proxy says it": func(w http.ResponseWriter, r *http.Request) { // httputil.ReverseProxy
+			r.Context().Value(leave{}).(func())()
+			http.Error(w, "context canceled", http.StatusBadGateway)
+		},
 		"/br": func(w http.ResponseWriter, r *http.Request) {
 			if got := r.Header.Get("Accept-Encoding"); got != "gzip" {
 				t.Errorf("the handler may use %q", got)
@@ -53,11 +58,11 @@ func TestPolicySettlesCosts(t *testing.T) {
 		}
 	}
 	h, engine := withPolicy(t, policy.Policy{Limits: []policy.Limit{limit}, Routes: []policy.Route{{Match: "/", Limits: []string{"tokens"}}}}, http.HandlerFunc(handler))
-	for path, want := range map[string]uint64{"/object": 29, "/stream": 29, "/nothing": 400, "/404": 0, "/panic": 0, "/cut": 400, "/left": 400, "/br": 29} {
+	for path, want := range map[string]uint64{"/object": 29, "/stream": 29, "/nothing": 400, "/404": 0, "/panic": 0, "/cut": 400, "/left": 400, "/left, as a proxy says it": 400, "/br": 29} {
 		before := engine.Counts()[0].Actual
 		body = `{"model":"` + path + `","max_tokens":400}`
 		ctx, cancel := context.WithCancel(t.Context())
-		r := httptest.NewRequestWithContext(context.WithValue(ctx, leave{}, func() { cancel() }), "POST", path, strings.NewReader(body))
+		r := httptest.NewRequestWithContext(context.WithValue(ctx, leave{}, func() { cancel() }), "POST", (&url.URL{Path: path}).String(), strings.NewReader(body))
 		r.Header.Set("Accept-Encoding", "br, gzip")
 		w := httptest.NewRecorder()
 		func() {
@@ -72,7 +77,7 @@ func TestPolicySettlesCosts(t *testing.T) {
 			t.Errorf("%s costs %d, want %d", path, got, want)
 		}
 	}
-	if got := engine.Counts()[0].Unknown; got != 3 {
+	if got := engine.Counts()[0].Unknown; got != 4 {
 		t.Errorf("%d costs are unknown", got)
 	}
 }

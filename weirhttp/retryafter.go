@@ -28,13 +28,19 @@ func reportOf(resp *http.Response) pacing.Report {
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, overloaded:
 		r.Refused, r.Limit = true, resp.StatusCode == http.StatusTooManyRequests
-	case http.StatusForbidden: // GitHub refuses so too
-		r.Refused = h.Get("Retry-After") != "" || h.Get("X-RateLimit-Remaining") == "0"
+	case http.StatusForbidden:
+		r.Refused = limitedBy403(resp)
 	}
 	if r.Refused {
 		r.Pause = retryAfter(h, now)
 	}
 	return r
+}
+
+// limitedBy403 reports whether a response refuses a request because of a limit as GitHub does: with 403
+// and fields that tell of it.
+func limitedBy403(resp *http.Response) bool {
+	return resp.StatusCode == http.StatusForbidden && (resp.Header.Get("Retry-After") != "" || resp.Header.Get("X-RateLimit-Remaining") == "0")
 }
 
 // retryAfter reads Retry-After, which has seconds or a date, and the field with milliseconds of

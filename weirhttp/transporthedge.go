@@ -23,8 +23,8 @@ type Hedging struct {
 
 // Hedge sends a request a second time if its response is late, and returns the response that comes
 // first. The other attempt is cancelled. If a few responses are much later than the others, that
-// makes the late ones rare, for a few more requests. A response with 429 or 5xx, or an error, is
-// returned only if that of the other attempt is not better.
+// makes the late ones rare, for a few more requests. A response with 429 or 5xx, or with 403 and
+// fields that tell of a limit, or an error, is returned only if that of the other attempt is not better.
 //
 // A request is sent a second time only if it may be repeated (Repeatable), and has no body or one with
 // GetBody; and only the first attempt, no retry. The second attempt never waits: there is none
@@ -64,7 +64,7 @@ type result struct {
 
 // good reports whether no other attempt can have a better result.
 func (r result) good() bool {
-	return r.err == nil && r.resp.StatusCode < 500 && r.resp.StatusCode != http.StatusTooManyRequests
+	return r.err == nil && r.resp.StatusCode < 500 && r.resp.StatusCode != http.StatusTooManyRequests && !limitedBy403(r.resp)
 }
 
 // sendTwice sends a request, and once more if the response does not come in time. Afterwards the call

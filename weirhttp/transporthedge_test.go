@@ -312,6 +312,63 @@ func TestHedgeIsCharged(t *testing.T) {
 	})
 }
 
+// endsWith is a body that can be read until a context ends.
+type endsWith struct {
+	io.ReadCloser
+	ctx context.Context
+}
+
+func (b endsWith) Read(p []byte) (int, error) {
+	if err := b.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return b.ReadCloser.Read(p)
+}
+
+// TestHedgeWonWhileTheFirstCame: the response of the first attempt was on its way when the second one had
+// won and had cancelled it. The caller got the first one, whose body could not be read any more.
+func TestHedgeWonWhileTheFirstCame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var open, n atomic.Int64
+		rt := weirhttp.NewTransport(roundTrip(func(r *http.Request) (*http.Response, error) {
+			if n.Add(1) == 2 {
+				return takes(time.Second, 200, "second", &open)(r)
+			}
+			<-r.Context().Done()
+			resp := response(200, "first")
+			open.Add(1)
+			resp.Body = bodies{endsWith{resp.Body, r.Context()}, &open, new(sync.Once)}
+			return resp, nil
+		}), weirhttp.Hedge(weirhttp.Hedging{Delay: time.Second}))
+		resp, err := get(t, rt, "http://a.test/")
+		if text := read(t, resp, err); text != "second" {
+			t.Errorf("%q", text)
+		}
+		synctest.Wait()
+		if open.Load() != 0 || rt.Counts().HedgesWon != 1 {
+			t.Errorf("%d bodies are open, %+v", open.Load(), rt.Counts())
+		}
+	})
+}
+
+// TestHedgeRefusedBecauseOfALimit: a second attempt that was refused with 403, as GitHub does it, won over
+// the first one, which had a response later.
+func TestHedgeRefusedBecauseOfALimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var open, n atomic.Int64
+		rt := weirhttp.NewTransport(roundTrip(func(r *http.Request) (*http.Response, error) {
+			if n.Add(1) == 2 {
+				return response(403, "", "Retry-After", "5", "X-RateLimit-Remaining", "0"), nil
+			}
+			return takes(10*time.Second, 200, "first", &open)(r)
+		}), weirhttp.Hedge(weirhttp.Hedging{Delay: time.Second}))
+		resp, err := get(t, rt, "http://a.test/")
+		if text := read(t, resp, err); text != "first" || n.Load() != 2 || rt.Counts().HedgesWon != 0 {
+			t.Errorf("%q after %d attempts, %+v", text, n.Load(), rt.Counts())
+		}
+	})
+}
+
 // TestHedgePanics: a panic of the base in the second attempt ends that alone, and one in the first ends
 // both; nothing is held afterwards.
 func TestHedgePanics(t *testing.T) {

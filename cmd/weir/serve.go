@@ -21,11 +21,20 @@ import (
 	"github.com/weirflow/weir/server/policyfile"
 )
 
-// ballastSize is allocated and never touched, so it takes no memory. The garbage collector lets the
-// heap grow by as much as is in use before it collects. A gateway uses little memory and makes much
-// garbage, and would collect dozens of times a second; with the ballast, it collects after 64 MiB
-// of garbage at the earliest.
-const ballastSize = 64 << 20
+// newBallast returns 64 MiB that are never touched, so that they take no memory. The garbage collector lets
+// the heap grow by as much as is in use before it collects. A gateway uses little memory and makes much
+// garbage, and would collect dozens of times a second; with the ballast, it collects after 64 MiB of garbage
+// at the earliest.
+//
+// It is in pieces: what is allocated as a whole is cleared as a whole, and so touched, if any part of it was
+// in use before.
+func newBallast() [][]byte {
+	pieces := make([][]byte, 64)
+	for i := range pieces {
+		pieces[i] = make([]byte, 1<<20)
+	}
+	return pieces
+}
 
 func serveCommand() *cobra.Command {
 	var config, node, candidate string
@@ -71,7 +80,7 @@ Without a file, serve runs a demo: an upstream of its own, and one limit per cli
 			}
 			defer endLate(cmd.Context(), grace)()
 			reload, reopen, restart := notifyOn(cmd.Context(), syscall.SIGHUP), notifyOn(cmd.Context(), syscall.SIGUSR1), notifyOn(cmd.Context(), syscall.SIGUSR2)
-			ballast := make([]byte, ballastSize)
+			ballast := newBallast()
 			defer runtime.KeepAlive(ballast)
 			log := slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), nil))
 			// net/http logs unsolicited bytes from upstreams to the default logger

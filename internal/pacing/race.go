@@ -44,15 +44,16 @@ func (r *Race[T]) Run(attempt func() T) (first T, second *T) {
 	defer func() {
 		timer.Stop()
 		if !returned { // it panicked
-			r.decide(true)
+			if second := r.decide(); second != nil {
+				r.second.Lose(*second)
+			}
 		}
 	}()
 	first = attempt()
-	good := r.Good(first)
-	if !good && r.begun() {
+	if !r.Good(first) && r.begun() {
 		<-r.over // the second may have a better one
 	}
-	second = r.decide(good)
+	second = r.decide()
 	returned = true
 	return first, second
 }
@@ -63,8 +64,9 @@ func (r *Race[T]) begun() bool {
 	return r.second != nil
 }
 
-// decide ends the race. It returns the result of the second attempt if that is better.
-func (r *Race[T]) decide(first bool) *T {
+// decide ends the race. It returns the result of the second attempt if that is good: the first one has
+// been cancelled then, so that a result of it, however good, may be of no use to the caller.
+func (r *Race[T]) decide() *T {
 	r.mu.Lock()
 	r.decided = true
 	second, ended := r.second, r.ended
@@ -75,7 +77,7 @@ func (r *Race[T]) decide(first bool) *T {
 	case ended == nil:
 		second.Cancel() // it loses when it ends
 		return nil
-	case !first && r.Good(*ended):
+	case r.Good(*ended):
 		return ended
 	}
 	second.Lose(*ended)

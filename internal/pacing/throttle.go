@@ -109,7 +109,7 @@ func (t *Throttle) slot() int64 { return t.o.Now().UnixNano() / int64(t.o.Window
 func (t *Throttle) forget() {
 	now := t.slot()
 	if now < t.last { // the clock went back: what is counted lasts for a window from now
-		t.last = now
+		t.last, t.sent = now, min(t.sent, now)
 	}
 	for range min(now-t.last, throttleSlots) {
 		t.last++

@@ -111,6 +111,30 @@ func TestThrottleOfManyFailures(t *testing.T) {
 	}
 }
 
+// TestThrottleProbesAfterAStepBack: a clock that goes back by an hour during an outage does not end the
+// requests that are always sent, of which there is one each second.
+func TestThrottleProbesAfterAStepBack(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	never := func(int64) int64 { return 0 } // draws that refuse whatever may be refused
+	th := pacing.NewThrottle(pacing.ThrottleOptions{Now: func() time.Time { return now }, Draw: never})
+	sent := 0
+	run := func() {
+		sent = 0
+		for range 6000 {
+			if ok, _, _ := th.Admit(); ok {
+				sent++
+				th.Done(false)
+			}
+			now = now.Add(10 * time.Millisecond)
+		}
+	}
+	run()
+	now = now.Add(-time.Hour)
+	if run(); sent < 50 || sent > 70 {
+		t.Errorf("%d requests are sent in the minute after the clock went back, want one each second", sent)
+	}
+}
+
 // TestThrottleOfFewRequests: a client that sends one request a minute is not refused for minutes
 // because one has failed, and neither is one to a server that accepts three of five.
 func TestThrottleOfFewRequests(t *testing.T) {
