@@ -70,37 +70,14 @@ func (u *Upstream) choose(as adaptive.Request, waits bool, may func(*Target) boo
 	return nil, adaptive.Hold{}, true
 }
 
-// await waits in the queue of the least loaded target that is up, outside of the upstream's lock. What leaves
-// the adaptive limit early, such as a WebSocket, counts in max_requests only: both must have a place.
-func (u *Upstream) await(ctx context.Context, as adaptive.Request) (Exchange, error) {
-	most := int64(u.settings.Load().spec.MaxRequests)
-	u.mu.Lock()
-	now := u.opts.Now()
-	t := u.least(func(t *Target) bool { return t.in(now) && t.limit != nil && (most == 0 || t.inFlight < most) })
-	u.mu.Unlock()
-	if t == nil {
-		return Exchange{}, ErrOverloaded
-	}
-	h, err := t.limit.EnterAs(ctx, as)
-	if err != nil {
-		return Exchange{}, err
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if most > 0 && t.inFlight >= most {
-		h.Done(weir.Ignore)
-		return Exchange{}, ErrFull
-	}
-	return u.begin(t, h, u.opts.Now()), nil
-}
-
 // A Place is the place of a request at a target, by its adaptive limit. It is taken before the request is
 // sent, and given back by Done. It is not safe for concurrent use.
 type Place struct {
 	exchange Exchange
 	used     bool
 	as       adaptive.Request
-	hold     adaptive.Hold // at the target that has the request now
+	target   *Target       // that has the request now
+	hold     adaptive.Hold // there
 }
 
 // Adaptive reports whether the targets have adaptive limits.
@@ -135,7 +112,7 @@ func (u *Upstream) Enter(ctx context.Context, as adaptive.Request) (*Place, erro
 	if err != nil {
 		return nil, err
 	}
-	p := &Place{hold: e.hold, as: as}
+	p := &Place{target: e.Target, hold: e.hold, as: as}
 	e.place = p
 	p.exchange = e
 	return p, nil
@@ -151,7 +128,7 @@ func (p *Place) Done(o weir.Outcome) {
 		p.exchange.Done(Left, "")
 		o = weir.Ignore
 	}
-	p.hold.Done(o)
+	p.exchange.u.left(p.target, p.hold, o)
 }
 
 // take returns the exchange that was picked for the first attempt.
@@ -166,7 +143,7 @@ func (p *Place) take() (e Exchange, ok bool) {
 // follow moves the place to the target of another attempt.
 func (p *Place) follow(e *Exchange) {
 	if p != nil {
-		e.place, p.hold = p, e.hold
+		e.place, p.target, p.hold = p, e.Target, e.hold
 	}
 }
 
@@ -183,12 +160,12 @@ func (p *Place) request() (as adaptive.Request) {
 func (e *Exchange) release(o Outcome) {
 	switch {
 	case o == Failed:
-		e.hold.Done(weir.Dropped)
+		e.u.left(e.Target, e.hold, weir.Dropped)
 	case e.place != nil:
 	case o == Answered:
-		e.hold.Done(weir.OK)
+		e.u.left(e.Target, e.hold, weir.OK)
 	default:
-		e.hold.Done(weir.Ignore)
+		e.u.left(e.Target, e.hold, weir.Ignore)
 	}
 }
 
