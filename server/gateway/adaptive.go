@@ -14,10 +14,18 @@ import (
 // placeAtUpstream takes a place at the adaptive limits of the route's upstream. If there is none, the error
 // is a *weir.LimitedError. What else keeps an upstream from taking a request is found when it is sent.
 func (to *route) placeAtUpstream(ctx context.Context, as adaptive.Request) (*upstream.Place, error) {
-	if to.forward == nil || !to.forward.to.Adaptive() {
+	if to.forward == nil {
 		return nil, nil
 	}
-	place, err := to.forward.to.Enter(ctx, as)
+	return to.forward.place(ctx, as)
+}
+
+// place is placeAtUpstream for an upstream.
+func (p *forwarder) place(ctx context.Context, as adaptive.Request) (*upstream.Place, error) {
+	if !p.to.Adaptive() {
+		return nil, nil
+	}
+	place, err := p.to.Enter(ctx, as)
 	switch {
 	case errors.Is(err, upstream.ErrOverloaded):
 		return nil, &weir.LimitedError{}
@@ -42,12 +50,15 @@ func (l *responseWriter) watchClient(r *http.Request) *http.Request {
 	return l.waits.Request(r)
 }
 
-// leaveAdaptive leaves the adaptive limits. The duration of a request with a slow client says nothing about
-// the upstream. A connection that is upgraded leaves them when it switches to its protocol: it may last
-// for hours without being work.
-func (l *responseWriter) leaveAdaptive(o weir.Outcome) {
+// leaveAdaptive leaves the adaptive limits. A connection that is upgraded leaves them when it switches to its
+// protocol: it may last for hours without being work.
+func (l *responseWriter) leaveAdaptive(o weir.Outcome) { l.verdict.LeaveAdaptive(l.served(o)) }
+
+// served returns what an adaptive limit hears of an outcome: the duration of a request with a slow client says
+// nothing about the upstream.
+func (l *responseWriter) served(o weir.Outcome) weir.Outcome {
 	if o == weir.OK && l.waits.Most() {
-		o = weir.Ignore
+		return weir.Ignore
 	}
-	l.verdict.LeaveAdaptive(o)
+	return o
 }

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirflow/weir/adaptive"
+	"github.com/weirflow/weir/internal/clientwait"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/plain"
 	"github.com/weirflow/weir/server/policyfile"
@@ -348,9 +350,13 @@ func (g *Gateway) sendFallback(w http.ResponseWriter, r *http.Request, f *fallba
 	if f.other == nil || why == "failed" && r.ContentLength != 0 {
 		return false
 	}
+	place, err := f.other.place(r.Context(), adaptive.Request{})
+	if err != nil {
+		return false
+	}
 	retryAfter := w.Header()["Retry-After"]
 	delete(w.Header(), "Retry-After")
-	last := &responseWriter{gateway: g, fail: func(w http.ResponseWriter, _ failure) {
+	last := &responseWriter{gateway: g, place: place, fail: func(w http.ResponseWriter, _ failure) {
 		if retryAfter != nil {
 			w.Header()["Retry-After"] = retryAfter
 		}
@@ -362,7 +368,13 @@ func (g *Gateway) sendFallback(w http.ResponseWriter, r *http.Request, f *fallba
 	} else {
 		last.ResponseWriter = w
 	}
+	if place != nil {
+		last.waits = clientwait.New()
+		r = last.waits.Request(r)
+		defer func() { place.Done(last.served(last.outcome(r))) }()
+	}
 	f.other.serve(last, r)
+	last.complete = true
 	return true
 }
 
