@@ -36,7 +36,7 @@ var floors = map[string][]string{
 	"group":                {".", "keyed", "failover", "internal/..."}, // tests use failover: a store that is unavailable
 	"policy":               {".", "adaptive", "adaptive/signals", "keyed", "internal/..."},
 	"weirhttp":             {".", "adaptive", "policy", "keyed", "failover", "group", "internal/..."}, // the Transport has an adaptive limit for each server
-	"sim":                  {".", "policy", "keyed", "internal/..."},
+	"sim":                  {".", "policy", "adaptive", "keyed", "internal/..."},
 	"weirtest":             {".", "policy", "keyed", "weirhttp", "internal/..."}, // everything but sim
 	"internal/attached":    nil,
 	"internal/cell":        nil,

@@ -57,13 +57,14 @@ func (r *route) enters() bool { return len(r.places) > 0 || r.admits.is() }
 func (e *Engine) compileAdaptive(before *Engine) error {
 	names := e.policy.adaptiveOf()
 	e.ranks = newRanks(&e.policy)
+	queues := func(a Adaptive) bool { return a.Queue != adaptive.Queue{} && e.opts.Clock == nil } // see limiter
 	for i := range e.routes {
 		r, of := &e.routes[i], e.policy.Routes[i].Adaptive
 		r.admits.priority = priorityOf(e.policy.Routes[i].Priority)
 		waits := slices.ContainsFunc(slices.Concat(r.live, r.places), func(l *limit) bool { return l.wait || l.enterWait })
 		if u := e.policy.adaptiveUpstream(&e.policy.Routes[i]); u != nil {
 			r.admits.upstream = u.Name
-			r.admits.probeUpstream = u.Adaptive.Queue == adaptive.Queue{} && !waits
+			r.admits.probeUpstream = !queues(u.Adaptive) && !waits
 		}
 		if !of.On {
 			continue
@@ -78,7 +79,7 @@ func (e *Engine) compileAdaptive(before *Engine) error {
 		}
 		e.adaptives = append(e.adaptives, l)
 		r.admits.limit = l
-		r.admits.probe = of.Queue == adaptive.Queue{} && !waits
+		r.admits.probe = !queues(of) && !waits
 	}
 	return nil
 }
