@@ -23,7 +23,7 @@ func (t *Target) adapt(of policy.Adaptive, limit *adaptive.Limiter) {
 }
 
 // hasPlace reports whether a request may find a place at the target's adaptive limit.
-func (t *Target) hasPlace() bool { return t.limit == nil || t.limit.InFlight() < t.limit.Limit() }
+func (t *Target) hasPlace(as adaptive.Request) bool { return t.limit == nil || t.limit.HasPlace(as) }
 
 // enter takes a place at the target's adaptive limit.
 func (t *Target) enter(as adaptive.Request) (h adaptive.Hold, ok bool) {
@@ -46,8 +46,9 @@ func (u *Upstream) choose(as adaptive.Request, waits bool, may func(*Target) boo
 			if !may(t) || slices.Contains(refused, t) {
 				return false
 			}
-			overloaded = overloaded || !t.hasPlace()
-			return t.hasPlace()
+			has := t.hasPlace(as)
+			overloaded = overloaded || !has
+			return has
 		})
 		if best == nil {
 			break

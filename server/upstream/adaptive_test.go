@@ -258,3 +258,38 @@ func TestQueueWithinMaxRequests(t *testing.T) {
 		}
 	})
 }
+
+// TestServedElsewhere: a request for which one target kept its free places, and that another target served,
+// counted as refused.
+func TestServedElsewhere(t *testing.T) {
+	b := newBench(t, adaptively(8, 1, 1))
+	b.targets[1].up = false
+	var all []Exchange
+	for range 8 {
+		all = append(all, b.pick())
+	}
+	for _, p := range []adaptive.Priority{adaptive.Sheddable, adaptive.Critical} { // from now on, a place is kept
+		if _, err := b.Enter(t.Context(), adaptive.Request{Priority: p}); !errors.Is(err, ErrOverloaded) {
+			t.Fatal(err)
+		}
+	}
+	all[0].Done(Answered, "")
+	b.targets[1].up = true
+	for range 7 { // as many as a has, so that it is a's turn
+		b.targets[1].limit.TryEnter()
+		b.targets[1].inFlight++
+	}
+	for range 2 {
+		if b.Full(adaptive.Request{Priority: adaptive.Sheddable}) {
+			t.Error("b has a place")
+		}
+		p, err := b.Enter(t.Context(), adaptive.Request{Priority: adaptive.Sheddable})
+		if err != nil || p.exchange.Target != b.targets[1] {
+			t.Fatal(err)
+		}
+		p.Done(weir.OK)
+	}
+	if got, want := b.limits(), "a 7/8 {1 0 0 2}, b 7/8 {0 2 0 0}"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
