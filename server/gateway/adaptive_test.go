@@ -278,3 +278,42 @@ routes: [{ match: /, upstream: app, limits: [first], refused: { upstream: spare 
 		}
 	}
 }
+
+// TestAdaptiveGRPC: a gRPC server says that it is overloaded with 200 and a status of its own, which counted as a
+// request that was served, and fast.
+func TestAdaptiveGRPC(t *testing.T) {
+	for status, want := range map[string]string{"0": "{1 0 0 0}", "5": "{1 0 0 0}", "8": "{0 0 1 0}", "14": "{0 0 1 0}", "4": "{0 0 1 0}", "1": "{0 1 0 0}"} {
+		for _, where := range []string{"header", "announced trailer", "trailer"} {
+			g, front, _ := start(t, `
+upstreams: { app: { url: "URL", adaptive: {} } }
+routes: [{ match: /, upstream: app }]
+`, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/grpc+proto")
+				name := "Grpc-Status"
+				switch where {
+				case "header":
+					w.Header().Set(name, status)
+					return
+				case "announced trailer":
+					w.Header().Set("Trailer", name)
+				default:
+					name = http.TrailerPrefix + name
+				}
+				w.(http.Flusher).Flush()
+				w.Header().Set(name, status)
+			}))
+			resp, err := http.Post(front.URL+"/a.B/C", "application/grpc", strings.NewReader("a message"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			if got := resp.Header.Get("Grpc-Status") + resp.Trailer.Get("Grpc-Status"); got != status {
+				t.Errorf("the client got the status %q, want %q", got, status)
+			}
+			if got := settled(t, g); got != want {
+				t.Errorf("status %s in the %s: ok, ignored, dropped, refused: %s, want %s", status, where, got, want)
+			}
+		}
+	}
+}
