@@ -35,6 +35,11 @@ type admission struct {
 // first call counts.
 type UpstreamPlace interface{ Done(o weir.Outcome) }
 
+// An EnterUpstream takes a place at the adaptive limit of the route's upstream. Before it waits for one, it calls
+// queued, which returns the context for the wait or refuses: see Verdict.EnterQueued. A *weir.LimitedError refuses
+// the request as a limit would.
+type EnterUpstream func(ctx context.Context, as adaptive.Request, queued func() (context.Context, error)) (UpstreamPlace, error)
+
 // Upstreams says whether upstreams have places at their adaptive limits.
 type Upstreams interface {
 	// Full reports whether no target of an upstream has a place for a request that does not wait. The limits
@@ -121,17 +126,24 @@ func (v *Verdict) refuseOverload(e *Engine, r *request, a *admission) bool {
 	return false
 }
 
-// admit takes the places of a request at adaptive limits, or at none of them.
-func (v *Verdict) admit(ctx context.Context, upstream func(adaptive.Request) (UpstreamPlace, error)) (err error) {
-	a, name := &v.rare.admits, ""
+// admit takes the places of a request at adaptive limits, or at none of them. queued is that of EnterQueued.
+func (v *Verdict) admit(ctx context.Context, queued func() (context.Context, error), upstream EnterUpstream) (err error) {
+	a, name, wait := &v.rare.admits, "", ctx
+	joins := func() (_ context.Context, err error) {
+		if queued != nil {
+			wait, err = queued()
+		}
+		return wait, err
+	}
 	if a.limit != nil {
 		name = a.limit.name
-		a.hold, err = a.limit.limiter.EnterAs(ctx, a.as)
+		a.hold, err = a.limit.enter(ctx, joins, a.as)
 	}
 	if err == nil && a.upstream != "" && upstream != nil {
 		name = AdaptiveName(a.upstream)
-		a.place, err = upstream(a.as)
+		a.place, err = upstream(ctx, a.as, joins)
 	}
+	err = waited(wait, name, err)
 	if err != nil {
 		v.giveUpPlaces(ctx)
 		if v.overload(name, err); v.overloaded {
@@ -139,6 +151,16 @@ func (v *Verdict) admit(ctx context.Context, upstream func(adaptive.Request) (Up
 		}
 	}
 	return err
+}
+
+// enter takes a place, and waits if the limit has a queue.
+func (l *adaptiveLimit) enter(ctx context.Context, queued func() (context.Context, error), as adaptive.Request) (h adaptive.Hold, err error) {
+	if l.of.Queue.Length > 0 && !l.limiter.HasPlace(as) {
+		if ctx, err = queued(); err != nil {
+			return h, err
+		}
+	}
+	return l.limiter.EnterAs(ctx, as)
 }
 
 // leave leaves the adaptive limits. Only its first call counts.

@@ -90,7 +90,7 @@ func (v *Verdict) EnterVirtual(u *VirtualUpstreams) (leave func(weir.Outcome), e
 	if v.Measured() && v.Outcome == Allow {
 		a := &v.rare.admits
 		v.rare.places = nil
-		err := v.admit(context.Background(), func(as adaptive.Request) (UpstreamPlace, error) {
+		err := v.admit(context.Background(), nil, func(_ context.Context, as adaptive.Request, _ func() (context.Context, error)) (UpstreamPlace, error) {
 			t, _ := u.least(a.upstream, as)
 			hold, ok := t.limit.TryEnterAs(as)
 			if !ok {

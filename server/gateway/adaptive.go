@@ -11,28 +11,28 @@ import (
 	"github.com/weirflow/weir/server/upstream"
 )
 
-// placeAtUpstream takes a place at the adaptive limits of the route's upstream. If there is none, the error
-// is a *weir.LimitedError. What else keeps an upstream from taking a request is found when it is sent.
-func (to *route) placeAtUpstream(ctx context.Context, as adaptive.Request) (*upstream.Place, error) {
+// placeAtUpstream takes a place at the adaptive limits of the route's upstream: see policy.EnterUpstream. What
+// else keeps an upstream from taking a request is found when it is sent.
+func (to *route) placeAtUpstream(ctx context.Context, as adaptive.Request, queued func() (context.Context, error)) (*upstream.Place, error) {
 	if to.forward == nil {
 		return nil, nil
 	}
-	return to.forward.place(ctx, as)
+	return to.forward.place(ctx, as, queued)
 }
 
 // place is placeAtUpstream for an upstream.
-func (p *forwarder) place(ctx context.Context, as adaptive.Request) (*upstream.Place, error) {
+func (p *forwarder) place(ctx context.Context, as adaptive.Request, queued func() (context.Context, error)) (*upstream.Place, error) {
 	if !p.to.Adaptive() {
 		return nil, nil
 	}
-	place, err := p.to.Enter(ctx, as)
+	place, err := p.to.Enter(ctx, as, queued)
 	switch {
 	case errors.Is(err, upstream.ErrOverloaded):
 		return nil, &weir.LimitedError{}
-	case errors.Is(err, weir.ErrLimited), err != nil && ctx.Err() != nil: // it has waited in a queue
-		return nil, err
+	case errors.Is(err, upstream.ErrOut), errors.Is(err, upstream.ErrFull):
+		return nil, nil
 	}
-	return place, nil
+	return place, err
 }
 
 // Full reports whether no target of an upstream has a place at its adaptive limit: see policy.Upstreams.

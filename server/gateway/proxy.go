@@ -350,7 +350,7 @@ func (g *Gateway) sendFallback(w http.ResponseWriter, r *http.Request, f *fallba
 	if f.other == nil || why == "failed" && r.ContentLength != 0 {
 		return false
 	}
-	place, err := f.other.place(r.Context(), adaptive.Request{})
+	place, err := f.other.place(r.Context(), adaptive.Request{}, nil)
 	if err != nil {
 		return false
 	}

@@ -62,6 +62,13 @@ func (g *Gateway) wait(w http.ResponseWriter, r *http.Request, s *state, v *poli
 // enterQueued takes the places of concurrency limits and adaptive limits. A request that waits for one
 // counts as queued.
 func (g *Gateway) enterQueued(r *http.Request, s *state, v *policy.Verdict, client string) (at *upstream.Place, err error) {
+	if !v.Holds() { // what follows allocates
+		return nil, v.EnterUpstream(r.Context(), nil, nil)
+	}
+	return g.enterHolds(r, s, v, client)
+}
+
+func (g *Gateway) enterHolds(r *http.Request, s *state, v *policy.Verdict, client string) (at *upstream.Place, err error) {
 	var place policy.QueuePlace
 	ctx, stop, end := r.Context(), func() {}, func() {}
 	defer func() { end(); stop(); place.Leave() }()
@@ -77,8 +84,8 @@ func (g *Gateway) enterQueued(r *http.Request, s *state, v *policy.Verdict, clie
 		ctx, stop = whileThere(ctx)
 		ctx, end = to.queued.Within(ctx)
 		return ctx, nil
-	}, func(as adaptive.Request) (_ policy.UpstreamPlace, err error) {
-		if at, err = to.placeAtUpstream(r.Context(), as); at == nil {
+	}, func(ctx context.Context, as adaptive.Request, queued func() (context.Context, error)) (_ policy.UpstreamPlace, err error) {
+		if at, err = to.placeAtUpstream(ctx, as, queued); at == nil {
 			return nil, err
 		}
 		return at, nil

@@ -102,13 +102,19 @@ func (u *Upstream) Full(as adaptive.Request) bool {
 }
 
 // Enter picks a target, as Pick does, and takes a place there for a request with WithPlace or
-// Direct.At. If the limits have queues, it may wait for one: the context limits how long. The caller calls
-// Done of the place when the response has ended.
-func (u *Upstream) Enter(ctx context.Context, as adaptive.Request) (*Place, error) {
+// Direct.At. If the limits have queues, it may wait for one: within the context that queued returns, unless queued
+// is nil or returns an error. The caller calls Done of the place when the response has ended.
+func (u *Upstream) Enter(ctx context.Context, as adaptive.Request, queued func() (context.Context, error)) (*Place, error) {
 	waits := u.settings.Load().spec.Adaptive.Queue.Length > 0
 	e, err := u.pick(as, waits)
 	if errors.Is(err, ErrOverloaded) && waits {
-		e, err = u.await(ctx, as)
+		err = nil
+		if queued != nil {
+			ctx, err = queued()
+		}
+		if err == nil {
+			e, err = u.await(ctx, as)
+		}
 	}
 	if err != nil {
 		return nil, err

@@ -42,7 +42,7 @@ func TestQueueOfASlowTarget(t *testing.T) {
 		var served, refused atomic.Int64
 		for range 8 {
 			go func() {
-				p, err := b.Enter(t.Context(), adaptive.Request{})
+				p, err := b.Enter(t.Context(), adaptive.Request{}, nil)
 				if err != nil {
 					refused.Add(1)
 					return
@@ -84,7 +84,7 @@ func TestQueueHandsOver(t *testing.T) {
 		var order []string
 		for name, p := range map[string]adaptive.Priority{"batch": adaptive.Sheddable, "shop": adaptive.Critical} {
 			go func() {
-				p, err := b.Enter(t.Context(), adaptive.Request{Priority: p})
+				p, err := b.Enter(t.Context(), adaptive.Request{Priority: p}, nil)
 				if err != nil {
 					t.Error(err)
 					return
@@ -123,7 +123,7 @@ func TestQueueAcrossPolicies(t *testing.T) {
 		all.Go(func() {
 			var last *Place // is held meanwhile, so that the next one waits
 			for range 300 {
-				p, err := b.Enter(t.Context(), adaptive.Request{})
+				p, err := b.Enter(t.Context(), adaptive.Request{}, nil)
 				if err != nil && !errors.Is(err, weir.ErrLimited) && !errors.Is(err, ErrOverloaded) {
 					t.Error(err)
 				}
