@@ -37,7 +37,7 @@ var floors = map[string][]string{
 	"policy":               {".", "adaptive", "adaptive/signals", "keyed", "internal/..."},
 	"weirhttp":             {".", "adaptive", "policy", "keyed", "failover", "group", "internal/..."}, // the Transport has an adaptive limit for each server
 	"sim":                  {".", "policy", "adaptive", "keyed", "internal/..."},
-	"weirtest":             {".", "policy", "keyed", "weirhttp", "internal/..."}, // everything but sim
+	"weirtest":             {".", "adaptive", "policy", "keyed", "weirhttp", "internal/..."}, // everything but sim
 	"internal/attached":    nil,
 	"internal/cell":        nil,
 	"internal/clientwait":  nil,

@@ -117,6 +117,15 @@ func (v *Verdict) EnterQueued(ctx context.Context, queued func() (context.Contex
 // admitted the request, upstream is called, if the route's upstream has an adaptive limit. Done gives its place
 // back.
 func (v *Verdict) EnterUpstream(ctx context.Context, queued func() (context.Context, error), upstream EnterUpstream) error {
+	if err := v.EnterPlaces(ctx, queued); err != nil {
+		return err
+	}
+	return v.EnterAdaptive(ctx, queued, upstream)
+}
+
+// EnterPlaces is the first half of EnterUpstream: it takes places at each Concurrency. EnterAdaptive or SkipAdaptive
+// follows. In between, the caller may wait for the client.
+func (v *Verdict) EnterPlaces(ctx context.Context, queued func() (context.Context, error)) error {
 	if v.rare == nil {
 		return nil
 	}
@@ -142,12 +151,29 @@ func (v *Verdict) EnterUpstream(ctx context.Context, queued func() (context.Cont
 			}
 		}
 	}
+	return nil
+}
+
+// EnterAdaptive is the second half of EnterUpstream: it takes places at adaptive limits.
+func (v *Verdict) EnterAdaptive(ctx context.Context, queued func() (context.Context, error), upstream EnterUpstream) error {
+	if v.rare == nil {
+		return nil
+	}
 	if err := v.admit(ctx, queued, upstream); err != nil {
 		return err
 	}
 	v.rare.entered = true
 	v.conclude()
 	return nil
+}
+
+// SkipAdaptive ends a request that has ended before EnterAdaptive. Its charges stay. After EnterAdaptive it does
+// nothing.
+func (v *Verdict) SkipAdaptive() {
+	if v.rare != nil && !v.rare.entered && !v.overloaded {
+		v.rare.entered = true
+		v.conclude()
+	}
 }
 
 // dryRun reports whether the place belongs to a shadow limit and counts in a zone.

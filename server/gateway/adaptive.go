@@ -62,3 +62,44 @@ func (l *responseWriter) served(o weir.Outcome) weir.Outcome {
 	}
 	return o
 }
+
+// enterLater takes the places of a request at adaptive limits, once its body has come as far as it is buffered: a
+// client that sends slowly must not keep a place from others. The error is an *unplacedError.
+type enterLater = func() (*upstream.Place, error)
+
+func (g *Gateway) laterEntry(l *responseWriter, s *state, client string) enterLater {
+	return func() (*upstream.Place, error) { return g.enterLater(l, s, client) }
+}
+
+func (g *Gateway) enterLater(l *responseWriter, s *state, client string) (*upstream.Place, error) {
+	v := l.verdict
+	logged := len(v.Events())
+	place, err := g.enterHolds(l.request, s, v, client, v.EnterAdaptive)
+	g.logEventsFrom(v, logged)
+	if err != nil {
+		return nil, &unplacedError{s, err}
+	}
+	l.place = place
+	l.waits.Restart()
+	recordOf(l.ResponseWriter).passed(l.route.forward.name)
+	g.admitted(v)
+	s.tells(l.Header(), v.Evaluated())
+	return place, nil
+}
+
+// unplacedError is the error of a request that got no place at the adaptive limits once its body had come.
+type unplacedError struct {
+	state *state
+	err   error
+}
+
+func (e *unplacedError) Error() string { return e.err.Error() }
+func (e *unplacedError) Unwrap() error { return e.err }
+
+// refuseUnplaced responds to such a request.
+func (g *Gateway) refuseUnplaced(l *responseWriter, e *unplacedError) {
+	l.unsent, l.own = true, true
+	r := *l.request
+	r.Body = nil // it is consumed
+	g.leave(l.ResponseWriter, &r, e.state, l.verdict, e.err)
+}

@@ -73,13 +73,16 @@ func (g *Gateway) newForwarder(file *policyfile.File, r *policy.Route, name stri
 
 // serve forwards a request and its response.
 func (p *forwarder) serve(w *responseWriter, r *http.Request) {
-	if !p.keeps {
+	if !p.keeps && w.enter == nil {
 		if to, ok := p.to.Direct(r); ok {
 			p.direct(to, w, r)
 			return
 		}
 	}
-	if w.place != nil {
+	switch {
+	case w.enter != nil:
+		r = r.WithContext(upstream.WithEnter(r.Context(), w.enter))
+	case w.place != nil:
 		r = r.WithContext(upstream.WithPlace(r.Context(), w.place))
 	}
 	rc := http.NewResponseController(w)
@@ -228,6 +231,11 @@ type failure struct {
 // fail responds to a request whose upstream failed.
 func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, name string, err error) {
 	l, passing := w.(*responseWriter)
+	var unplaced *unplacedError
+	if passing && errors.As(err, &unplaced) {
+		g.refuseUnplaced(l, unplaced)
+		return
+	}
 	if passing {
 		l.unsent = upstream.Unsent(err)
 	}
@@ -346,8 +354,9 @@ func (g *Gateway) sendFallback(w http.ResponseWriter, r *http.Request, f *fallba
 		g.counts.stale.Add(1)
 		return true
 	}
-	// A body has been read. ContentLength tells, as net/http sets a Body over HTTP/2 for every request.
-	if f.other == nil || why == "failed" && r.ContentLength != 0 {
+	// A body has been read. ContentLength tells, as net/http sets a Body over HTTP/2 for every request. It is nil
+	// of a request that was refused after that.
+	if f.other == nil || (why == "failed" || r.Body == nil) && r.ContentLength != 0 {
 		return false
 	}
 	place, err := f.other.place(r.Context(), adaptive.Request{}, nil)

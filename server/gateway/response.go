@@ -43,6 +43,7 @@ type responseWriter struct {
 	whole      bool              // the upstream's response was read to its end
 	noResponse bool              // there was none from an upstream
 	place      *upstream.Place   // at the adaptive limits of the upstream; nil for none
+	enter      enterLater        // takes the places at adaptive limits; nil if they are taken
 	waits      *clientwait.Waits // nil unless the duration of the request is measured
 	unsent     bool              // no upstream has got a byte of the request
 	own        bool              // the response is the gateway's, for a request that its client has spoiled

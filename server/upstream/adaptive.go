@@ -188,6 +188,22 @@ func placeOf(ctx context.Context) *Place {
 	return p
 }
 
+type enterKey struct{}
+
+// WithEnter returns a context for a request that takes its place when its body has come as far as it is buffered,
+// before it is sent. An error of enter, which may return nil for no place, is that of RoundTrip.
+func WithEnter(ctx context.Context, enter func() (*Place, error)) context.Context {
+	return context.WithValue(ctx, enterKey{}, enter)
+}
+
+// placeNow returns the place of a request whose body has come; nil for none.
+func placeNow(ctx context.Context) (*Place, error) {
+	if enter, ok := ctx.Value(enterKey{}).(func() (*Place, error)); ok {
+		return enter()
+	}
+	return placeOf(ctx), nil
+}
+
 // AdaptiveStats are the counters of a target's adaptive limit.
 type AdaptiveStats struct {
 	On bool
