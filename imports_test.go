@@ -36,8 +36,8 @@ var floors = map[string][]string{
 	"group":                {".", "keyed", "failover", "internal/..."}, // tests use failover: a store that is unavailable
 	"policy":               {".", "adaptive", "adaptive/signals", "keyed", "internal/..."},
 	"weirhttp":             {".", "adaptive", "policy", "keyed", "failover", "group", "internal/..."}, // the Transport has an adaptive limit for each server
-	"sim":                  {".", "policy", "keyed", "internal/..."},
-	"weirtest":             {".", "policy", "keyed", "weirhttp", "internal/..."}, // everything but sim
+	"sim":                  {".", "policy", "adaptive", "keyed", "internal/..."},
+	"weirtest":             {".", "adaptive", "policy", "keyed", "weirhttp", "internal/..."}, // everything but sim
 	"internal/attached":    nil,
 	"internal/cell":        nil,
 	"internal/clientwait":  nil,
@@ -120,7 +120,7 @@ var floors = map[string][]string{
 	"server/policyfile":    {".", "adaptive", "adaptive/signals", "policy", "lease", "regions", "internal/...", "server/stores", "weirredis", "weirjwt"}, // tests use adaptive, lease and weirredis: which limits can be leased, and what a URL hides
 	"server/plain":         {"internal/..."},
 	"server/probe":         {".", "adaptive/signals", "policy"},
-	"server/upstream":      {".", "policy", "adaptive", "adaptive/signals", "server/descriptors", "server/plain"},
+	"server/upstream":      {".", "policy", "adaptive", "adaptive/signals", "internal/list", "server/descriptors", "server/plain"},
 	"cmd/weir":             {".", "keyed", "policy", "sim", "weirplot", "weirtest", "weirredis", "weirrueidis", "weirmysql", "weirsql", "internal/...", "server", "server/envoy", "server/handover", "server/nginx", "server/policyfile", "server/probe", "server/stores"},
 	"bench":                {"..."},
 	"bench/jsonfloor":      nil,

@@ -52,12 +52,17 @@ func (a Adaptive) Limiter(name string, source signals.Source) (*adaptive.Limiter
 	return a.limiter(name, source, nil)
 }
 
+// limiter is Limiter, in virtual time if it gets a clock. There, requests do not wait in the queue, and no signal
+// is over its threshold.
 func (a Adaptive) limiter(name string, source signals.Source, clock func() int64) (*adaptive.Limiter, error) {
 	if !a.On {
 		return nil, nil
 	}
-	if source == nil && clock != nil {
-		source = new(signals.Reading) // virtual time is of no machine
+	if clock != nil {
+		a.Queue = adaptive.Queue{} // its waits would end in real time
+		if source == nil {
+			source = new(signals.Reading) // virtual time is of no machine
+		}
 	}
 	return adaptive.New(adaptive.Options{Algorithm: a.Algorithm, Queue: a.Queue, Name: name, Clock: clock, Signals: source})
 }

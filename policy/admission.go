@@ -35,6 +35,11 @@ type admission struct {
 // first call counts.
 type UpstreamPlace interface{ Done(o weir.Outcome) }
 
+// An EnterUpstream takes a place at the adaptive limit of the route's upstream. Before it waits for one, it calls
+// queued, which returns the context for the wait or refuses: see Verdict.EnterQueued. A *weir.LimitedError refuses
+// the request as a limit would.
+type EnterUpstream func(ctx context.Context, as adaptive.Request, queued func() (context.Context, error)) (UpstreamPlace, error)
+
 // Upstreams says whether upstreams have places at their adaptive limits.
 type Upstreams interface {
 	// Full reports whether no target of an upstream has a place for a request that does not wait. The limits
@@ -57,13 +62,14 @@ func (r *route) enters() bool { return len(r.places) > 0 || r.admits.is() }
 func (e *Engine) compileAdaptive(before *Engine) error {
 	names := e.policy.adaptiveOf()
 	e.ranks = newRanks(&e.policy)
+	queues := func(a Adaptive) bool { return a.Queue != adaptive.Queue{} && e.opts.Clock == nil } // see limiter
 	for i := range e.routes {
 		r, of := &e.routes[i], e.policy.Routes[i].Adaptive
 		r.admits.priority = priorityOf(e.policy.Routes[i].Priority)
 		waits := slices.ContainsFunc(slices.Concat(r.live, r.places), func(l *limit) bool { return l.wait || l.enterWait })
 		if u := e.policy.adaptiveUpstream(&e.policy.Routes[i]); u != nil {
 			r.admits.upstream = u.Name
-			r.admits.probeUpstream = u.Adaptive.Queue == adaptive.Queue{} && !waits
+			r.admits.probeUpstream = !queues(u.Adaptive) && !waits
 		}
 		if !of.On {
 			continue
@@ -78,7 +84,7 @@ func (e *Engine) compileAdaptive(before *Engine) error {
 		}
 		e.adaptives = append(e.adaptives, l)
 		r.admits.limit = l
-		r.admits.probe = of.Queue == adaptive.Queue{} && !waits
+		r.admits.probe = !queues(of) && !waits
 	}
 	return nil
 }
@@ -120,17 +126,24 @@ func (v *Verdict) refuseOverload(e *Engine, r *request, a *admission) bool {
 	return false
 }
 
-// admit takes the places of a request at adaptive limits, or at none of them.
-func (v *Verdict) admit(ctx context.Context, upstream func(adaptive.Request) (UpstreamPlace, error)) (err error) {
-	a, name := &v.rare.admits, ""
+// admit takes the places of a request at adaptive limits, or at none of them. queued is that of EnterQueued.
+func (v *Verdict) admit(ctx context.Context, queued func() (context.Context, error), upstream EnterUpstream) (err error) {
+	a, name, wait := &v.rare.admits, "", ctx
+	joins := func() (_ context.Context, err error) {
+		if queued != nil {
+			wait, err = queued()
+		}
+		return wait, err
+	}
 	if a.limit != nil {
 		name = a.limit.name
-		a.hold, err = a.limit.limiter.EnterAs(ctx, a.as)
+		a.hold, err = a.limit.enter(ctx, joins, a.as)
 	}
 	if err == nil && a.upstream != "" && upstream != nil {
 		name = AdaptiveName(a.upstream)
-		a.place, err = upstream(a.as)
+		a.place, err = upstream(ctx, a.as, joins)
 	}
+	err = waited(wait, name, err)
 	if err != nil {
 		v.giveUpPlaces(ctx)
 		if v.overload(name, err); v.overloaded {
@@ -138,6 +151,16 @@ func (v *Verdict) admit(ctx context.Context, upstream func(adaptive.Request) (Up
 		}
 	}
 	return err
+}
+
+// enter takes a place, and waits if the limit has a queue.
+func (l *adaptiveLimit) enter(ctx context.Context, queued func() (context.Context, error), as adaptive.Request) (h adaptive.Hold, err error) {
+	if l.of.Queue.Length > 0 && !l.limiter.HasPlace(as) {
+		if ctx, err = queued(); err != nil {
+			return h, err
+		}
+	}
+	return l.limiter.EnterAs(ctx, as)
 }
 
 // leave leaves the adaptive limits. Only its first call counts.

@@ -70,7 +70,9 @@ func TestOneRelease(t *testing.T) {
 	}
 	defer e.Close()
 	v, at := e.Decide(get("/", "x")), new(place)
-	if err := v.EnterUpstream(t.Context(), nil, func(adaptive.Request) (policy.UpstreamPlace, error) { return at, nil }); err != nil {
+	if err := v.EnterUpstream(t.Context(), nil, func(context.Context, adaptive.Request, func() (context.Context, error)) (policy.UpstreamPlace, error) {
+		return at, nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if a := e.AdaptiveCounts()[0]; a.InFlight != 1 || len(at.ends) != 0 {

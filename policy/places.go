@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/weirflow/weir"
-	"github.com/weirflow/weir/adaptive"
 	"github.com/weirflow/weir/internal/rules"
 	"github.com/weirflow/weir/keyed"
 )
@@ -108,16 +107,25 @@ func (v *Verdict) findPlaces(ctx context.Context, r *request, places []*limit) {
 func (v *Verdict) Enter(ctx context.Context) error { return v.EnterQueued(ctx, nil) }
 
 // EnterQueued is Enter for callers that limit how many requests wait. It calls queued before the
-// request waits for a place, possibly several times. queued returns the context for the wait, which
+// request waits for a place, also of an adaptive limit, possibly several times. queued returns the context for the wait, which
 // Queue.Within bounds, or a *weir.LimitedError, which refuses the request as the limit would.
 func (v *Verdict) EnterQueued(ctx context.Context, queued func() (context.Context, error)) error {
 	return v.EnterUpstream(ctx, queued, nil)
 }
 
 // EnterUpstream is EnterQueued for callers that send requests to upstreams. When all limits have
-// admitted the request, upstream takes a place at the adaptive limit of the route's upstream, which Done gives
-// back; it is not called if there is none. Its *weir.LimitedError refuses the request as a limit would.
-func (v *Verdict) EnterUpstream(ctx context.Context, queued func() (context.Context, error), upstream func(adaptive.Request) (UpstreamPlace, error)) error {
+// admitted the request, upstream is called, if the route's upstream has an adaptive limit. Done gives its place
+// back.
+func (v *Verdict) EnterUpstream(ctx context.Context, queued func() (context.Context, error), upstream EnterUpstream) error {
+	if err := v.EnterPlaces(ctx, queued); err != nil {
+		return err
+	}
+	return v.EnterAdaptive(ctx, queued, upstream)
+}
+
+// EnterPlaces is the first half of EnterUpstream: it takes places at each Concurrency. EnterAdaptive or SkipAdaptive
+// follows. In between, the caller may wait for the client.
+func (v *Verdict) EnterPlaces(ctx context.Context, queued func() (context.Context, error)) error {
 	if v.rare == nil {
 		return nil
 	}
@@ -143,12 +151,29 @@ func (v *Verdict) EnterUpstream(ctx context.Context, queued func() (context.Cont
 			}
 		}
 	}
-	if err := v.admit(ctx, upstream); err != nil {
+	return nil
+}
+
+// EnterAdaptive is the second half of EnterUpstream: it takes places at adaptive limits.
+func (v *Verdict) EnterAdaptive(ctx context.Context, queued func() (context.Context, error), upstream EnterUpstream) error {
+	if v.rare == nil {
+		return nil
+	}
+	if err := v.admit(ctx, queued, upstream); err != nil {
 		return err
 	}
 	v.rare.entered = true
 	v.conclude()
 	return nil
+}
+
+// SkipAdaptive ends a request that has ended before EnterAdaptive. Its charges stay. After EnterAdaptive it does
+// nothing.
+func (v *Verdict) SkipAdaptive() {
+	if v.rare != nil && !v.rare.entered && !v.overloaded {
+		v.rare.entered = true
+		v.conclude()
+	}
 }
 
 // dryRun reports whether the place belongs to a shadow limit and counts in a zone.

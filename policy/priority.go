@@ -60,13 +60,13 @@ func (c *checker) priorities() {
 			c.wrong("no request has a plan", "plans: { from: [key.plan], ... }, or take it out", "priorities", "plans", plan.Plan)
 		}
 	}
-	if (p.Header != "" || len(p.Plans) > 0 || p.PerCustomer) && !c.hasAdaptive() {
+	if (p.Header != "" || len(p.Plans) > 0 || p.PerCustomer) && !c.HasAdaptive() {
 		c.warn("no upstream and no route has an adaptive limit, which priorities are for", "adaptive: {} at an upstream", "priorities")
 	}
 }
 
-// hasAdaptive reports whether there is an adaptive limit.
-func (p *Policy) hasAdaptive() bool {
+// HasAdaptive reports whether there is an adaptive limit, of an upstream or of a route.
+func (p *Policy) HasAdaptive() bool {
 	for i := range p.Upstreams {
 		if p.Upstreams[i].Adaptive.On {
 			return true

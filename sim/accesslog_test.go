@@ -123,7 +123,7 @@ func FuzzParseLine(f *testing.F) {
 				t.Errorf("%q after %q: %+v, %v; alone %+v", line, before, it, err, e)
 			}
 		}
-		l := layout{fields: slices.Sorted(maps.Keys(e.Header)), costs: true}
+		l := layout{fields: slices.Sorted(maps.Keys(e.Header)), responses: true}
 		path, query1, _ := strings.Cut(e.Target, "?")
 		want := policy.Request{Method: e.Method, Host: e.Host, Path: path, Query: query1, Client: policy.ClientKeyOf(e.Client), Length: e.Length, Estimate: max(e.Response.Estimate, -1)}
 		if l.headers() {

@@ -50,6 +50,8 @@ func Compare(ctx context.Context, o Options, other policy.Policy) (*Comparison, 
 	defer c.close()
 	both := o.Policy
 	both.Limits = append(slices.Clip(both.Limits), other.Limits...)
+	both.Upstreams = append(slices.Clip(both.Upstreams), other.Upstreams...)
+	both.Routes = append(slices.Clip(both.Routes), other.Routes...)
 	readErr, err := runPass(ctx, &o, layoutFor(both), c)
 	if err != nil {
 		return nil, err
@@ -90,7 +92,11 @@ func (c *compare) decide(q *query) error {
 	c.result.request(q.at)
 	var did [2]int
 	for i, e := range c.engines {
-		switch v := c.run.decide(e, q); v.Outcome {
+		v, err := c.run.decide(e, q)
+		if err != nil {
+			return err
+		}
+		switch v.Outcome {
 		case policy.Deny, policy.Invalid:
 			did[i] = 2
 		case policy.Delay:

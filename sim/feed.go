@@ -168,7 +168,7 @@ func (f *feed) plain(r io.Reader) (plain io.Reader, done func(), err error) {
 
 // parse parses blocks until the feed ends.
 func (f *feed) parse() {
-	p := parser{headers: f.layout.headers(), agents: f.layout.profiles, responses: f.layout.costs, estimate: f.o.EstimateField, cost: f.o.CostField}
+	p := parser{headers: f.layout.headers(), agents: f.layout.profiles, responses: f.layout.responses, estimate: f.o.EstimateField, cost: f.o.CostField}
 	for {
 		select {
 		case b := <-f.jobs:

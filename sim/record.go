@@ -21,15 +21,17 @@ import (
 type layout struct {
 	fields []string // the header fields, in canonical form
 	full   bool     // some key has the client's full address
-	costs  bool     // some limit replaces estimates by true costs: records have a response
+	// records have a response: some limit replaces estimates by true costs, or is adaptive
+	responses bool
 
 	profiles bool // records have the status and the User-Agent, for profiles of clients
 }
 
 // layoutFor returns the layout for a policy.
 func layoutFor(p policy.Policy) (l layout) {
+	l.responses = p.HasAdaptive()
 	for _, limit := range p.Limits {
-		l.costs = l.costs || limit.Costs.IsSet() || slices.ContainsFunc(limit.Key, func(part string) bool { return strings.HasPrefix(part, "body.") })
+		l.responses = l.responses || limit.Costs.IsSet() || slices.ContainsFunc(limit.Key, func(part string) bool { return strings.HasPrefix(part, "body.") })
 		l.full = l.full || slices.Contains(limit.Key, "client.ip/128")
 		for _, term := range limit.Costs.Before {
 			if name, ok := strings.CutPrefix(term.Of, "header."); ok {
@@ -75,7 +77,7 @@ func (l *layout) append(b []byte, line int64, it *item) []byte {
 			b = appendText(b, v)
 		}
 	}
-	if l.costs {
+	if l.responses {
 		b = it.response.append(b)
 	}
 	if l.profiles {
@@ -143,7 +145,7 @@ func (l *layout) query(it *item, q *query) {
 		}
 		req.Header = header
 	}
-	if l.costs {
+	if l.responses {
 		q.res = *it.response
 		req.Estimate = q.res.Estimate
 	}
@@ -211,7 +213,7 @@ func (l *layout) read(record string, q *query) {
 			req.Header[name] = append(req.Header[name], value)
 		}
 	}
-	if l.costs {
+	if l.responses {
 		rest = q.res.cut(rest)
 		req.Estimate = q.res.Estimate
 	}

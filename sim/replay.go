@@ -89,6 +89,7 @@ func Replay(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	r.report.count(r.engine)
+	r.report.Adaptive, r.report.NoDuration = r.run.adaptive[r.engine].count()
 	return r.report, readErr
 }
 
@@ -135,7 +136,10 @@ func newEngine(p policy.Policy, clock *vclock.Clock, o policy.Options) (*policy.
 }
 
 func (r *replay) decide(q *query) error {
-	v := r.run.decide(r.engine, q)
+	v, err := r.run.decide(r.engine, q)
+	if err != nil {
+		return err
+	}
 	r.report.add(q, &v)
 	if r.out == nil {
 		return nil
@@ -147,7 +151,7 @@ func (r *replay) decide(q *query) error {
 	if r.decisions != nil {
 		return r.decisions.add(q.line, r.scratch)
 	}
-	_, err := r.out.Write(r.scratch)
+	_, err = r.out.Write(r.scratch)
 	return err
 }
 

@@ -31,6 +31,9 @@ type Report struct {
 	Most      []LimitedKey
 	MostError int64 // by how much a count of Most may be too high
 
+	Adaptive   []AdaptiveCount // the adaptive limits: of routes, then of upstreams
+	NoDuration int64           // requests for them whose duration the log does not have
+
 	Timeline []Span          // the requests in slots of equal length; at most 600
 	Slot     time.Duration   // their length
 	Heat     Heat            // of a token bucket for each client; only with Options.Profiles

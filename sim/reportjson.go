@@ -73,6 +73,17 @@ type (
 		Key     string `json:"key"`
 		Limited int64  `json:"limited"`
 	}
+	jsonAdaptive struct {
+		Limit   string `json:"limit"`
+		Target  string `json:"target,omitempty"`
+		OK      int64  `json:"ok"`
+		Ignored int64  `json:"ignored"`
+		Dropped int64  `json:"dropped"`
+		Refused int64  `json:"refused"`
+		Lowest  int64  `json:"lowest"`
+		Highest int64  `json:"highest"`
+		Last    int64  `json:"last"`
+	}
 	jsonLog struct {
 		Log    string `json:"log"`
 		Format string `json:"format"`
@@ -102,6 +113,9 @@ type (
 		WorstHour *jsonSpan   `json:"worst_hour,omitempty"`
 		Most      []jsonKey   `json:"most_limited"`
 		MostError int64       `json:"most_limited_error,omitempty"`
+
+		Adaptive   []jsonAdaptive `json:"adaptive,omitempty"`
+		NoDuration int64          `json:"without_duration,omitempty"`
 	}
 )
 
@@ -110,7 +124,7 @@ func (r *Report) rest() jsonReport {
 	c := &r.Clients
 	j := jsonReport{
 		Logs: []jsonLog{}, Routes: []jsonRoute{}, Most: []jsonKey{},
-		Allowed: r.Allowed, Limited: r.Limited, Delayed: r.Delayed, NoRoute: r.NoRoute, Invalid: r.Invalid, MostError: r.MostError,
+		Allowed: r.Allowed, Limited: r.Limited, Delayed: r.Delayed, NoRoute: r.NoRoute, Invalid: r.Invalid, MostError: r.MostError, NoDuration: r.NoDuration,
 		Clients: jsonClients{Seen: c.Seen, Limited: c.Limited, Delayed: c.Delayed, Sampled: c.Sampled, Close: c.Close, Used: quantiles(c.Used), By: make(map[string]int64), Peaks: make(map[string]jsonQuantiles)},
 	}
 	if r.Requests > 0 {
@@ -137,6 +151,9 @@ func (r *Report) rest() jsonReport {
 	}
 	for _, m := range r.Most {
 		j.Most = append(j.Most, jsonKey{m.Limit, m.Key, m.Count})
+	}
+	for _, c := range r.Adaptive {
+		j.Adaptive = append(j.Adaptive, jsonAdaptive(c))
 	}
 	return j
 }

@@ -37,6 +37,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		fmt.Fprintf(&b, "invalid   %d   (refused: the header field with the cost holds none, or the path is ambiguous)\n", r.Invalid)
 	}
 	r.limits(&b)
+	r.adaptives(&b)
 	r.routes(&b)
 	r.costs(&b)
 	r.times(&b)

@@ -78,7 +78,9 @@ func (p *parser) response(it *item, f map[string]any) {
 	} else if firstValue(f, statusNames) == "failure" { // LiteLLM
 		r.Status = 500
 	}
-	r.Duration, r.Upstream = durations(it.at, f)
+	if r.Duration, r.Upstream = durations(it.at, f); f["decision"] == "deny" {
+		r.Duration = -1 // our gateway refused it, so it says nothing about the work
+	}
 	r.Body = requestFields(f)
 }
 

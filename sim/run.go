@@ -31,6 +31,7 @@ type runner struct {
 	read     int64
 	decided  int64
 	last     int64 // when the last response ends
+	adaptive map[*policy.Engine]*replayedLimits
 }
 
 // window is how many requests a late one may be behind, without sorting all.
@@ -82,6 +83,7 @@ func (r *runner) seekable() bool {
 // begin prepares for the first request.
 func (r *runner) begin() error {
 	r.clock, r.unread, r.read, r.decided, r.last = new(vclock.Clock), Reading{}, 0, 0, 0
+	r.adaptive = map[*policy.Engine]*replayedLimits{}
 	return r.pass.start(r)
 }
 
@@ -180,21 +182,34 @@ func (r *runner) decideNext() error {
 	return r.pass.decide(&r.q)
 }
 
-// decide decides a request with an engine, and has its charges settled when its response ends.
-func (r *runner) decide(engine *policy.Engine, q *query) policy.Verdict {
-	if !r.layout.costs {
+// decide decides a request with an engine. Its charges are settled when its response ends, and its places at
+// adaptive limits given back.
+func (r *runner) decide(engine *policy.Engine, q *query) (policy.Verdict, error) {
+	if !r.layout.responses {
 		v := engine.Decide(q.req)
 		v.WithoutPlaces()
 		v.KeepEstimates()
 		if v.CountsBytes() {
 			v.SettleBytes(0) // a log without the length of a body
 		}
-		return v
+		return v, nil
 	}
 	m := engine.Match(q.req)
 	m.LoggedBody([]byte(q.res.Body))
+	adaptives, err := r.limitsOf(engine)
+	if err != nil {
+		return policy.Verdict{}, err
+	}
+	if adaptives != nil {
+		adaptives.look(q.at)
+		m.AskUpstreams(adaptives.upstreams)
+	}
 	v := engine.DecideMatch(r.ctx, &m)
-	v.WithoutPlaces()
+	if adaptives != nil {
+		r.enter(adaptives, &v, q)
+	} else {
+		v.WithoutPlaces()
+	}
 	if v.CountsBytes() {
 		v.SettleBytes(0)
 	}
@@ -204,5 +219,5 @@ func (r *runner) decide(engine *policy.Engine, q *query) policy.Verdict {
 		r.last = max(r.last, r.clock.Now()+int64(d))
 		r.clock.AfterFunc(d, func() { meter.EndLogged(logged) })
 	}
-	return v
+	return v, nil
 }

@@ -93,7 +93,11 @@ func (s *sweep) decide(q *query) error {
 	limitedBy := s.clients.of(q.req.Client)
 	for i, engine := range s.engines {
 		c := &s.report.Combinations[i]
-		switch v := s.run.decide(engine, q); v.Outcome {
+		v, err := s.run.decide(engine, q)
+		if err != nil {
+			return err
+		}
+		switch v.Outcome {
 		case policy.Deny:
 			c.Limited++
 			if limitedBy != nil {

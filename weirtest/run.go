@@ -2,6 +2,7 @@ package weirtest
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -95,6 +96,7 @@ type run struct {
 	limit      weir.Limit
 	holder     Holder
 	engine     *policy.Engine
+	upstreams  *policy.VirtualUpstreams
 	open       map[string][]Reservation // not settled yet, by key
 	waits      []*wait
 	mismatches []Mismatch
@@ -172,6 +174,9 @@ func (x *run) openPolicy(s *Step) error {
 	x.close()
 	x.clock = new(Clock)
 	x.engine, err = policy.New(p, policy.Options{Clock: x.clock.Now, Timers: x.clock.AfterFunc, Customers: x.customers()})
+	if err == nil {
+		x.upstreams, err = x.engine.VirtualUpstreams()
+	}
 	return err
 }
 
@@ -360,10 +365,11 @@ func (x *run) wait(s *Step) (*result, error) {
 	return nil, nil
 }
 
-// request decides about an HTTP request. Its upstream always responds with 200.
+// request decides about an HTTP request. Its upstream responds with 200, or what the line says.
 func (x *run) request(s *Step) (result, error) {
 	path, query, _ := strings.Cut(s.Target, "?")
 	req := policy.Request{Method: s.Op, Host: "localhost", Path: path, Query: query, Header: http.Header{}, Trusted: len(x.engine.Policy().TrustedProxies) > 0}
+	takes, status := time.Duration(0), http.StatusOK
 	for name, value := range s.Fields {
 		switch source, what, _ := strings.Cut(name, "."); source {
 		case "from":
@@ -377,18 +383,40 @@ func (x *run) request(s *Step) (result, error) {
 				return result{}, fmt.Errorf("length %q is not a whole number", value)
 			}
 			req.Length = n
+		case "takes":
+			d, err := duration.Parse(value)
+			if err != nil || d <= 0 {
+				return result{}, fmt.Errorf("takes %q is not a duration above 0", value)
+			}
+			takes = d
+		case "status":
+			n, err := strconv.Atoi(value)
+			if err != nil || n < 200 || n > 599 {
+				return result{}, fmt.Errorf("status %q is not one of a response: write 200 to 599", value)
+			}
+			status = n
 		case "header":
 			req.Header.Add(what, value)
 		case "cookie":
 			req.Header.Add("Cookie", what+"="+value)
 		}
 	}
-	v := x.engine.Decide(req)
-	v.WithoutPlaces()
+	m := x.engine.Match(req)
+	m.AskUpstreams(x.upstreams)
+	v := x.engine.DecideMatch(context.Background(), &m)
+	if leave, err := v.EnterVirtual(x.upstreams); err == nil && leave != nil { // an error is in the verdict
+		if takes > 0 {
+			x.clock.AfterFunc(takes, func() { leave(policy.OutcomeOf(status)) })
+		} else {
+			leave(weir.Ignore)
+		}
+	}
 	v.KeepEstimates()
-	res := result{status: http.StatusOK, decision: &v.Decision, delay: v.Delay, delayed: true}
+	res := result{status: status, decision: &v.Decision, delay: v.Delay, delayed: true}
 	if v.Route >= 0 {
-		res.status = x.engine.Policy().Routes[v.Route].Respond.StatusCode()
+		if own := x.engine.Policy().Routes[v.Route].Respond; own.IsSet() {
+			res.status = own.StatusCode()
+		}
 	}
 	switch v.Outcome {
 	case policy.NoRoute:
@@ -402,6 +430,9 @@ func (x *run) request(s *Step) (result, error) {
 	case policy.Deny:
 		refused := x.engine.Policy().Routes[v.Route].Refused
 		res = result{status: refused.StatusCode(), decision: &v.Decision}
+		if v.Overloaded() {
+			res.status = http.StatusServiceUnavailable
+		}
 	}
 	return res, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -254,7 +255,7 @@ func parseOperation(words []string, expected string, checks bool) (s Step, err e
 // parseRequest parses METHOD TARGET [name=value...].
 func parseRequest(s Step, words []string, expected string, checks bool) (Step, error) {
 	if len(words) == 0 || !strings.HasPrefix(words[0], "/") {
-		return s, fmt.Errorf("write at TIME %s /PATH [from=ADDRESS] [host=NAME] [header.NAME=VALUE] [cookie.NAME=VALUE] [length=N]", s.Op)
+		return s, fmt.Errorf("write at TIME %s /PATH [from=ADDRESS] [host=NAME] [header.NAME=VALUE] [cookie.NAME=VALUE] [length=N] [takes=D] [status=N]", s.Op)
 	}
 	s.Target = words[0]
 	var err error
@@ -263,8 +264,8 @@ func parseRequest(s Step, words []string, expected string, checks bool) (Step, e
 	}
 	for name := range s.Fields {
 		source, what, dotted := strings.Cut(name, ".")
-		if name != "from" && name != "host" && name != "length" && (!dotted || what == "" || source != "header" && source != "cookie") {
-			return s, fmt.Errorf("a request has no %q: write from, host, length, header.NAME or cookie.NAME", name)
+		if !slices.Contains([]string{"from", "host", "length", "takes", "status"}, name) && (!dotted || what == "" || source != "header" && source != "cookie") {
+			return s, fmt.Errorf("a request has no %q: write from, host, length, takes, status, header.NAME or cookie.NAME", name)
 		}
 	}
 	s.Expect, err = parseExpectations(expected, checks)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/adaptive"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/weirtest"
 )
@@ -225,5 +227,53 @@ func TestQuotedValues(t *testing.T) {
 	wrong, err := r.Run("t.weir", strings.NewReader("policy p\nat 0s GET / -> 200\nat 0s GET / -> 401"))
 	if err != nil || len(wrong) != 1 || wrong[0].Got != "401 (no valid credentials)" {
 		t.Errorf("%+v, %v", wrong, err)
+	}
+}
+
+// TestAdaptiveScript: a request that takes time has a place at the adaptive limits of its route and its upstream
+// until then. What a request that ends at once would tell them is nothing.
+func TestAdaptiveScript(t *testing.T) {
+	r := weirtest.Runner{Policy: func(string) (policy.Policy, error) {
+		most := func(n int64) policy.Adaptive {
+			return policy.Adaptive{On: true, Algorithm: adaptive.Knee{Initial: n, Max: n}, Queue: adaptive.Queue{Length: 9}}
+		}
+		return policy.Policy{
+			TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+			Priorities:     policy.Priorities{Header: "X-Priority"},
+			Limits:         []policy.Limit{{Name: "three", Limit: weir.FixedWindow{Limit: 3, Window: time.Hour}}},
+			Upstreams:      []policy.Upstream{{Name: "app", Adaptive: most(4), URL: "http://10.0.0.1"}},
+			Routes: []policy.Route{
+				{Match: "/route/", Upstream: "app", Adaptive: most(1), Limits: []string{"three"}, Refused: policy.Refused{Redirect: "/sorry"}},
+				{Match: "/", Upstream: "app"},
+			},
+		}, nil
+	}}
+	wrong, err := r.Run("t.weir", strings.NewReader(`
+policy p
+at 0s  GET / -> 200
+at 0s  GET / status=404 -> 404
+at 0s  GET /route/a takes=20s -> 200 by=three
+at 1s  GET /route/b takes=20s -> 503 by=adaptive:/route/ retry=1s
+at 2s  GET /a takes=10s status=503 -> 503
+at 2s  GET /b takes=10s -> 200
+at 2s  GET /c takes=10s -> 200
+at 2s  GET /d takes=10s header.x-priority=sheddable -> 503 by=adaptive:app
+at 2s  GET /d takes=10s -> 503 by=adaptive:app
+at 12s GET /e takes=10s -> 200
+at 12s GET /f takes=2s -> 200
+at 12s GET /g takes=1s header.x-priority=sheddable -> 503
+at 12s GET /g takes=1s header.x-priority=critical -> 200
+at 21s GET /route/c takes=1s -> 200 remaining=1
+`))
+	for _, m := range wrong {
+		t.Error(m)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	for line, want := range map[string]string{"takes=0s": "takes", "takes=1": "takes", "status=99": "200 to 599", "status=x": "200 to 599"} {
+		if _, err := r.Run("t.weir", strings.NewReader("policy p\nat 0s GET / "+line)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", line, err)
+		}
 	}
 }

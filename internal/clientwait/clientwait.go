@@ -18,6 +18,14 @@ type Waits struct {
 // New begins to measure a request.
 func New() *Waits { return &Waits{began: time.Now()} }
 
+// Restart begins anew: nobody reads or writes meanwhile.
+func (w *Waits) Restart() {
+	if w != nil {
+		w.began = time.Now()
+		w.sum.Store(0)
+	}
+}
+
 // Begin returns the time at which a wait may begin.
 func (w *Waits) Begin() (t time.Time) {
 	if w != nil {

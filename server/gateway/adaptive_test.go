@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -235,6 +236,84 @@ routes: [{ match: /, upstream: app }]
 		r.Header.Set("X-Priority", "critical_plus")
 		if _, body := do(t, r); body != want {
 			t.Errorf("with %q the upstream got %q, want %q", trusted, body, want)
+		}
+	}
+}
+
+// TestAdaptiveFallback: a spare upstream that responded 503 to refused requests counted as one that had served
+// them, and fast.
+func TestAdaptiveFallback(t *testing.T) {
+	spare := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		status, _ := strconv.Atoi(r.URL.Path[1:])
+		w.WriteHeader(status)
+	}))
+	defer spare.Close()
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		g, front, _ := start(t, strings.ReplaceAll(`
+limits: { first: { token_bucket: { rate: 1/h, burst: 1 } } }
+upstreams: { app: { url: "URL" }, spare: { url: "SPARE", adaptive: { knee: { initial: 2 } } } }
+routes: [{ match: /, upstream: app, limits: [first], refused: { upstream: spare } }]
+`, "SPARE", spare.URL), http.NotFoundHandler())
+		told(t, front.URL) // the limit admits it
+		for _, status := range []int{200, 503, 404, 429, 200} {
+			r, err := http.NewRequest(method, front.URL+"/"+fmt.Sprint(status), strings.NewReader("a body"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp, _ := do(t, r); resp.StatusCode != status {
+				t.Errorf("%s: %d, want %d", method, resp.StatusCode, status)
+			}
+		}
+		var got string
+		until(t, func() bool {
+			for _, u := range g.Upstreams() {
+				if a := u.Targets[0].Adaptive; a.On {
+					got = fmt.Sprint(a.Outcomes, a.InFlight)
+				}
+			}
+			return strings.HasSuffix(got, " 0")
+		})
+		if got != "{3 0 2 0} 0" {
+			t.Errorf("%s: ok, ignored, dropped, refused, in flight: %s", method, got)
+		}
+	}
+}
+
+// TestAdaptiveGRPC: a gRPC server says that it is overloaded with 200 and a status of its own, which counted as a
+// request that was served, and fast.
+func TestAdaptiveGRPC(t *testing.T) {
+	for status, want := range map[string]string{"0": "{1 0 0 0}", "5": "{1 0 0 0}", "8": "{0 0 1 0}", "14": "{0 0 1 0}", "4": "{0 0 1 0}", "1": "{0 1 0 0}"} {
+		for _, where := range []string{"header", "announced trailer", "trailer"} {
+			g, front, _ := start(t, `
+upstreams: { app: { url: "URL", adaptive: {} } }
+routes: [{ match: /, upstream: app }]
+`, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/grpc+proto")
+				name := "Grpc-Status"
+				switch where {
+				case "header":
+					w.Header().Set(name, status)
+					return
+				case "announced trailer":
+					w.Header().Set("Trailer", name)
+				default:
+					name = http.TrailerPrefix + name
+				}
+				w.(http.Flusher).Flush()
+				w.Header().Set(name, status)
+			}))
+			resp, err := http.Post(front.URL+"/a.B/C", "application/grpc", strings.NewReader("a message"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			if got := resp.Header.Get("Grpc-Status") + resp.Trailer.Get("Grpc-Status"); got != status {
+				t.Errorf("the client got the status %q, want %q", got, status)
+			}
+			if got := settled(t, g); got != want {
+				t.Errorf("status %s in the %s: ok, ignored, dropped, refused: %s, want %s", status, where, got, want)
+			}
 		}
 	}
 }

@@ -336,38 +336,52 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		g.logEvents(v.Events())
 	}
-	place, ok := g.enter(w, r, s, v, request.Client)
+	to := &s.routes[v.Route]
+	later := v.Measured() && r.ContentLength != 0 && to.forward != nil
+	place, ok := g.enter(w, r, s, v, request.Client, later)
 	if !ok {
 		return
 	}
-	to := &s.routes[v.Route]
 	answering := &x.response
 	*answering = responseWriter{ResponseWriter: w, gateway: g, tells: s.tells, verdict: v, meter: meterOf(v, r), route: to, request: r, place: place}
+	if later {
+		answering.enter = g.laterEntry(answering, s, request.Client)
+	}
 	r = answering.watchClient(r)
 	defer func() {
 		answering.drain(r)
 		answering.settle()
+		v.SkipAdaptive()
 		outcome := answering.outcome(r)
 		answering.leaveAdaptive(outcome)
 		v.Done(outcome)
 	}()
-	if v.Outcome != policy.Delay {
-		g.counts.allowed.Add(1)
+	if !later {
+		g.admitted(v)
+		s.tells(w.Header(), v.AppendEvaluated(x.evaluated[:0]))
 	}
-	s.tells(w.Header(), v.AppendEvaluated(x.evaluated[:0]))
 	s.boundBody(w, r, v.Route)
 	if own := s.routes[v.Route].respond; own != nil {
 		own.write(answering, r)
 		answering.complete, answering.whole = true, true
 		return
 	}
-	rec.passed(s.file.Policy.Routes[v.Route].Upstream)
+	if !later {
+		rec.passed(to.forward.name)
+	}
 	if to.hold > 0 {
 		g.passHeld(answering, r, to.forward, v, to.hold)
 	} else {
 		g.pass(answering, r, to.forward, v)
 	}
 	answering.complete = true
+}
+
+// admitted counts a request that no limit has refused.
+func (g *Gateway) admitted(v *policy.Verdict) {
+	if v.Outcome != policy.Delay {
+		g.counts.allowed.Add(1)
+	}
 }
 
 // pass forwards a request to its upstream.

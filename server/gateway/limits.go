@@ -49,18 +49,23 @@ func (g *Gateway) newRefusal(file *policyfile.File, route *policy.Route, r polic
 	return f
 }
 
-// enter takes the places of the concurrency limits and adaptive limits of a route. It reports false if the
-// request was refused. place is that at the upstream; nil for none.
-func (g *Gateway) enter(w http.ResponseWriter, r *http.Request, s *state, v *policy.Verdict, client string) (place *upstream.Place, ok bool) {
+// enter takes the places of the concurrency limits of a route, and unless that comes later, of adaptive limits.
+// It reports false if the request was refused. place is that at the upstream; nil for none.
+func (g *Gateway) enter(w http.ResponseWriter, r *http.Request, s *state, v *policy.Verdict, client string, later bool) (place *upstream.Place, ok bool) {
 	logged := len(v.Events())
-	place, err := g.enterQueued(r, s, v, client)
-	if events := v.Events(); len(events) > logged {
-		g.logEvents(events[logged:])
-	}
+	place, err := g.enterQueued(r, s, v, client, later)
+	g.logEventsFrom(v, logged)
 	if err != nil {
 		g.leave(w, r, s, v, err)
 	}
 	return place, err == nil
+}
+
+// logEventsFrom logs what limits did since there were so many events.
+func (g *Gateway) logEventsFrom(v *policy.Verdict, logged int) {
+	if events := v.Events(); len(events) > logged {
+		g.logEvents(events[logged:])
+	}
 }
 
 // logEvents logs what limits did whose `log` asks for it: in nginx's words, and without the client.

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirflow/weir/adaptive"
+	"github.com/weirflow/weir/internal/clientwait"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/plain"
 	"github.com/weirflow/weir/server/policyfile"
@@ -71,13 +73,16 @@ func (g *Gateway) newForwarder(file *policyfile.File, r *policy.Route, name stri
 
 // serve forwards a request and its response.
 func (p *forwarder) serve(w *responseWriter, r *http.Request) {
-	if !p.keeps {
+	if !p.keeps && w.enter == nil {
 		if to, ok := p.to.Direct(r); ok {
 			p.direct(to, w, r)
 			return
 		}
 	}
-	if w.place != nil {
+	switch {
+	case w.enter != nil:
+		r = r.WithContext(upstream.WithEnter(r.Context(), w.enter))
+	case w.place != nil:
 		r = r.WithContext(upstream.WithPlace(r.Context(), w.place))
 	}
 	rc := http.NewResponseController(w)
@@ -226,6 +231,11 @@ type failure struct {
 // fail responds to a request whose upstream failed.
 func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, name string, err error) {
 	l, passing := w.(*responseWriter)
+	var unplaced *unplacedError
+	if passing && errors.As(err, &unplaced) {
+		g.refuseUnplaced(l, unplaced)
+		return
+	}
 	if passing {
 		l.unsent = upstream.Unsent(err)
 	}
@@ -344,13 +354,18 @@ func (g *Gateway) sendFallback(w http.ResponseWriter, r *http.Request, f *fallba
 		g.counts.stale.Add(1)
 		return true
 	}
-	// A body has been read. ContentLength tells, as net/http sets a Body over HTTP/2 for every request.
-	if f.other == nil || why == "failed" && r.ContentLength != 0 {
+	// A body has been read. ContentLength tells, as net/http sets a Body over HTTP/2 for every request. It is nil
+	// of a request that was refused after that.
+	if f.other == nil || (why == "failed" || r.Body == nil) && r.ContentLength != 0 {
+		return false
+	}
+	place, err := f.other.place(r.Context(), adaptive.Request{}, nil)
+	if err != nil {
 		return false
 	}
 	retryAfter := w.Header()["Retry-After"]
 	delete(w.Header(), "Retry-After")
-	last := &responseWriter{gateway: g, fail: func(w http.ResponseWriter, _ failure) {
+	last := &responseWriter{gateway: g, place: place, fail: func(w http.ResponseWriter, _ failure) {
 		if retryAfter != nil {
 			w.Header()["Retry-After"] = retryAfter
 		}
@@ -362,7 +377,13 @@ func (g *Gateway) sendFallback(w http.ResponseWriter, r *http.Request, f *fallba
 	} else {
 		last.ResponseWriter = w
 	}
+	if place != nil {
+		last.waits = clientwait.New()
+		r = last.waits.Request(r)
+		defer func() { place.Done(last.served(last.outcome(r))) }()
+	}
 	f.other.serve(last, r)
+	last.complete = true
 	return true
 }
 

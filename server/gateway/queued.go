@@ -59,14 +59,27 @@ func (g *Gateway) wait(w http.ResponseWriter, r *http.Request, s *state, v *poli
 	return true
 }
 
-// enterQueued takes the places of concurrency limits and adaptive limits. A request that waits for one
-// counts as queued.
-func (g *Gateway) enterQueued(r *http.Request, s *state, v *policy.Verdict, client string) (at *upstream.Place, err error) {
+// enterQueued takes the places of concurrency limits, and unless that comes later, of adaptive limits. A request
+// that waits for one counts as queued.
+func (g *Gateway) enterQueued(r *http.Request, s *state, v *policy.Verdict, client string, later bool) (at *upstream.Place, err error) {
+	switch {
+	case !v.Holds(): // enterHolds allocates
+		return nil, v.EnterUpstream(r.Context(), nil, nil)
+	case later:
+		return g.enterHolds(r, s, v, client, func(ctx context.Context, queued func() (context.Context, error), _ policy.EnterUpstream) error {
+			return v.EnterPlaces(ctx, queued)
+		})
+	}
+	return g.enterHolds(r, s, v, client, v.EnterUpstream)
+}
+
+// enterHolds takes places with a method of the verdict, whose parameters are those of EnterUpstream.
+func (g *Gateway) enterHolds(r *http.Request, s *state, v *policy.Verdict, client string, enter func(context.Context, func() (context.Context, error), policy.EnterUpstream) error) (at *upstream.Place, err error) {
 	var place policy.QueuePlace
 	ctx, stop, end := r.Context(), func() {}, func() {}
 	defer func() { end(); stop(); place.Leave() }()
 	to := &s.routes[v.Route]
-	err = v.EnterUpstream(ctx, func() (context.Context, error) {
+	err = enter(ctx, func() (context.Context, error) {
 		if place.Taken() {
 			return ctx, nil
 		}
@@ -77,8 +90,8 @@ func (g *Gateway) enterQueued(r *http.Request, s *state, v *policy.Verdict, clie
 		ctx, stop = whileThere(ctx)
 		ctx, end = to.queued.Within(ctx)
 		return ctx, nil
-	}, func(as adaptive.Request) (_ policy.UpstreamPlace, err error) {
-		if at, err = to.placeAtUpstream(r.Context(), as); at == nil {
+	}, func(ctx context.Context, as adaptive.Request, queued func() (context.Context, error)) (_ policy.UpstreamPlace, err error) {
+		if at, err = to.placeAtUpstream(ctx, as, queued); at == nil {
 			return nil, err
 		}
 		return at, nil

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 
 	"github.com/weirflow/weir"
@@ -42,6 +43,7 @@ type responseWriter struct {
 	whole      bool              // the upstream's response was read to its end
 	noResponse bool              // there was none from an upstream
 	place      *upstream.Place   // at the adaptive limits of the upstream; nil for none
+	enter      enterLater        // takes the places at adaptive limits; nil if they are taken
 	waits      *clientwait.Waits // nil unless the duration of the request is measured
 	unsent     bool              // no upstream has got a byte of the request
 	own        bool              // the response is the gateway's, for a request that its client has spoiled
@@ -55,6 +57,25 @@ func (l *responseWriter) outcome(r *http.Request) weir.Outcome {
 		return weir.Ignore
 	case l.overloaded || !l.complete:
 		return weir.Dropped
+	}
+	return grpcOutcome(l.Header())
+}
+
+// grpcOutcome is what the status of gRPC says, which comes with HTTP's 200: after the message, or in the header if
+// there is none.
+func grpcOutcome(h http.Header) weir.Outcome {
+	if !strings.HasPrefix(h.Get("Content-Type"), "application/grpc") {
+		return weir.OK
+	}
+	status := h["Grpc-Status"]
+	if status == nil {
+		status = h[http.TrailerPrefix+"Grpc-Status"]
+	}
+	switch strings.Join(status, ",") {
+	case "4", "8", "14": // DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNAVAILABLE
+		return weir.Dropped
+	case "1": // CANCELLED
+		return weir.Ignore
 	}
 	return weir.OK
 }

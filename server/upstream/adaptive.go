@@ -23,7 +23,7 @@ func (t *Target) adapt(of policy.Adaptive, limit *adaptive.Limiter) {
 }
 
 // hasPlace reports whether a request may find a place at the target's adaptive limit.
-func (t *Target) hasPlace() bool { return t.limit == nil || t.limit.InFlight() < t.limit.Limit() }
+func (t *Target) hasPlace(as adaptive.Request) bool { return t.limit == nil || t.limit.HasPlace(as) }
 
 // enter takes a place at the target's adaptive limit.
 func (t *Target) enter(as adaptive.Request) (h adaptive.Hold, ok bool) {
@@ -46,8 +46,9 @@ func (u *Upstream) choose(as adaptive.Request, waits bool, may func(*Target) boo
 			if !may(t) || slices.Contains(refused, t) {
 				return false
 			}
-			overloaded = overloaded || !t.hasPlace()
-			return t.hasPlace()
+			has := t.hasPlace(as)
+			overloaded = overloaded || !has
+			return has
 		})
 		if best == nil {
 			break
@@ -70,37 +71,14 @@ func (u *Upstream) choose(as adaptive.Request, waits bool, may func(*Target) boo
 	return nil, adaptive.Hold{}, true
 }
 
-// await waits in the queue of the least loaded target that is up, outside of the upstream's lock. What leaves
-// the adaptive limit early, such as a WebSocket, counts in max_requests only: both must have a place.
-func (u *Upstream) await(ctx context.Context, as adaptive.Request) (Exchange, error) {
-	most := int64(u.settings.Load().spec.MaxRequests)
-	u.mu.Lock()
-	now := u.opts.Now()
-	t := u.least(func(t *Target) bool { return t.in(now) && t.limit != nil && (most == 0 || t.inFlight < most) })
-	u.mu.Unlock()
-	if t == nil {
-		return Exchange{}, ErrOverloaded
-	}
-	h, err := t.limit.EnterAs(ctx, as)
-	if err != nil {
-		return Exchange{}, err
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if most > 0 && t.inFlight >= most {
-		h.Done(weir.Ignore)
-		return Exchange{}, ErrFull
-	}
-	return u.begin(t, h, u.opts.Now()), nil
-}
-
 // A Place is the place of a request at a target, by its adaptive limit. It is taken before the request is
 // sent, and given back by Done. It is not safe for concurrent use.
 type Place struct {
 	exchange Exchange
 	used     bool
 	as       adaptive.Request
-	hold     adaptive.Hold // at the target that has the request now
+	target   *Target       // that has the request now
+	hold     adaptive.Hold // there
 }
 
 // Adaptive reports whether the targets have adaptive limits.
@@ -124,18 +102,24 @@ func (u *Upstream) Full(as adaptive.Request) bool {
 }
 
 // Enter picks a target, as Pick does, and takes a place there for a request with WithPlace or
-// Direct.At. If the limits have queues, it may wait for one: the context limits how long. The caller calls
-// Done of the place when the response has ended.
-func (u *Upstream) Enter(ctx context.Context, as adaptive.Request) (*Place, error) {
+// Direct.At. If the limits have queues, it may wait for one: within the context that queued returns, unless queued
+// is nil or returns an error. The caller calls Done of the place when the response has ended.
+func (u *Upstream) Enter(ctx context.Context, as adaptive.Request, queued func() (context.Context, error)) (*Place, error) {
 	waits := u.settings.Load().spec.Adaptive.Queue.Length > 0
 	e, err := u.pick(as, waits)
 	if errors.Is(err, ErrOverloaded) && waits {
-		e, err = u.await(ctx, as)
+		err = nil
+		if queued != nil {
+			ctx, err = queued()
+		}
+		if err == nil {
+			e, err = u.await(ctx, as)
+		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	p := &Place{hold: e.hold, as: as}
+	p := &Place{target: e.Target, hold: e.hold, as: as}
 	e.place = p
 	p.exchange = e
 	return p, nil
@@ -151,7 +135,7 @@ func (p *Place) Done(o weir.Outcome) {
 		p.exchange.Done(Left, "")
 		o = weir.Ignore
 	}
-	p.hold.Done(o)
+	p.exchange.u.left(p.target, p.hold, o)
 }
 
 // take returns the exchange that was picked for the first attempt.
@@ -166,7 +150,7 @@ func (p *Place) take() (e Exchange, ok bool) {
 // follow moves the place to the target of another attempt.
 func (p *Place) follow(e *Exchange) {
 	if p != nil {
-		e.place, p.hold = p, e.hold
+		e.place, p.target, p.hold = p, e.Target, e.hold
 	}
 }
 
@@ -183,12 +167,12 @@ func (p *Place) request() (as adaptive.Request) {
 func (e *Exchange) release(o Outcome) {
 	switch {
 	case o == Failed:
-		e.hold.Done(weir.Dropped)
+		e.u.left(e.Target, e.hold, weir.Dropped)
 	case e.place != nil:
 	case o == Answered:
-		e.hold.Done(weir.OK)
+		e.u.left(e.Target, e.hold, weir.OK)
 	default:
-		e.hold.Done(weir.Ignore)
+		e.u.left(e.Target, e.hold, weir.Ignore)
 	}
 }
 
@@ -202,6 +186,22 @@ func WithPlace(ctx context.Context, p *Place) context.Context {
 func placeOf(ctx context.Context) *Place {
 	p, _ := ctx.Value(placeKey{}).(*Place)
 	return p
+}
+
+type enterKey struct{}
+
+// WithEnter returns a context for a request that takes its place when its body has come as far as it is buffered,
+// before it is sent. An error of enter, which may return nil for no place, is that of RoundTrip.
+func WithEnter(ctx context.Context, enter func() (*Place, error)) context.Context {
+	return context.WithValue(ctx, enterKey{}, enter)
+}
+
+// placeNow returns the place of a request whose body has come; nil for none.
+func placeNow(ctx context.Context) (*Place, error) {
+	if enter, ok := ctx.Value(enterKey{}).(func() (*Place, error)); ok {
+		return enter()
+	}
+	return placeOf(ctx), nil
 }
 
 // AdaptiveStats are the counters of a target's adaptive limit.

@@ -48,7 +48,7 @@ func TestOverloadedTarget(t *testing.T) {
 	if _, err := b.Pick(); !errors.Is(err, ErrOverloaded) {
 		t.Errorf("without a place: %v", err)
 	}
-	if _, err := b.Enter(t.Context(), adaptive.Request{}); !errors.Is(err, ErrOverloaded) {
+	if _, err := b.Enter(t.Context(), adaptive.Request{}, nil); !errors.Is(err, ErrOverloaded) {
 		t.Errorf("Enter without a place: %v", err)
 	}
 	first.Done(Failed, "a test")
@@ -109,7 +109,7 @@ func TestFull(t *testing.T) {
 // TestPlace: a place that was taken beforehand moves with its request, and is given back once.
 func TestPlace(t *testing.T) {
 	b := newBench(t, adaptively(1, 1, 1))
-	unused, err := b.Enter(t.Context(), adaptive.Request{})
+	unused, err := b.Enter(t.Context(), adaptive.Request{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestPlace(t *testing.T) {
 	if got, want := b.limits(), "a 0/1 {0 1 0 0}, b 0/1 {0 0 0 0}"; got != want {
 		t.Errorf("a place that was not used: %s, want %s", got, want)
 	}
-	p, err := b.Enter(t.Context(), adaptive.Request{})
+	p, err := b.Enter(t.Context(), adaptive.Request{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestQueueForATarget(t *testing.T) {
 		var order []string
 		wait := func(ctx context.Context, name string, p adaptive.Priority) {
 			go func() {
-				place, err := b.Enter(ctx, adaptive.Request{Priority: p})
+				place, err := b.Enter(ctx, adaptive.Request{Priority: p}, nil)
 				if err != nil {
 					name += ": " + err.Error()
 				}
@@ -192,7 +192,7 @@ func TestQueueForATarget(t *testing.T) {
 		synctest.Wait()
 		wait(t.Context(), "batch", adaptive.Sheddable)
 		wait(t.Context(), "shop", adaptive.Critical)
-		if _, err := b.Enter(t.Context(), adaptive.Request{Priority: adaptive.Sheddable}); !errors.Is(err, weir.ErrLimited) {
+		if _, err := b.Enter(t.Context(), adaptive.Request{Priority: adaptive.Sheddable}, nil); !errors.Is(err, weir.ErrLimited) {
 			t.Errorf("beyond the queue: %v", err)
 		}
 		first.Done(Answered, "")
@@ -215,14 +215,14 @@ func TestQueuedIsNotRefused(t *testing.T) {
 		b := newBench(t, u)
 		first := b.pick()
 		go func() {
-			place, err := b.Enter(t.Context(), adaptive.Request{})
+			place, err := b.Enter(t.Context(), adaptive.Request{}, nil)
 			if err != nil {
 				t.Error(err)
 			}
 			place.Done(weir.Ignore)
 		}()
 		synctest.Wait()
-		if _, err := b.Enter(t.Context(), adaptive.Request{}); !errors.Is(err, weir.ErrLimited) {
+		if _, err := b.Enter(t.Context(), adaptive.Request{}, nil); !errors.Is(err, weir.ErrLimited) {
 			t.Errorf("beyond the queue: %v", err)
 		}
 		first.Done(Answered, "")
@@ -244,7 +244,7 @@ func TestQueueWithinMaxRequests(t *testing.T) {
 		first := b.pick()
 		var last error
 		go func() {
-			_, last = b.Enter(t.Context(), adaptive.Request{})
+			_, last = b.Enter(t.Context(), adaptive.Request{}, nil)
 		}()
 		synctest.Wait()
 		b.Upstream.mu.Lock()
@@ -257,4 +257,39 @@ func TestQueueWithinMaxRequests(t *testing.T) {
 			t.Errorf("%v, %d in flight, %d at the adaptive limit", last, got.InFlight, got.Adaptive.InFlight)
 		}
 	})
+}
+
+// TestServedElsewhere: a request for which one target kept its free places, and that another target served,
+// counted as refused.
+func TestServedElsewhere(t *testing.T) {
+	b := newBench(t, adaptively(8, 1, 1))
+	b.targets[1].up = false
+	var all []Exchange
+	for range 8 {
+		all = append(all, b.pick())
+	}
+	for _, p := range []adaptive.Priority{adaptive.Sheddable, adaptive.Critical} { // from now on, a place is kept
+		if _, err := b.Enter(t.Context(), adaptive.Request{Priority: p}, nil); !errors.Is(err, ErrOverloaded) {
+			t.Fatal(err)
+		}
+	}
+	all[0].Done(Answered, "")
+	b.targets[1].up = true
+	for range 7 { // as many as a has, so that it is a's turn
+		b.targets[1].limit.TryEnter()
+		b.targets[1].inFlight++
+	}
+	for range 2 {
+		if b.Full(adaptive.Request{Priority: adaptive.Sheddable}) {
+			t.Error("b has a place")
+		}
+		p, err := b.Enter(t.Context(), adaptive.Request{Priority: adaptive.Sheddable}, nil)
+		if err != nil || p.exchange.Target != b.targets[1] {
+			t.Fatal(err)
+		}
+		p.Done(weir.OK)
+	}
+	if got, want := b.limits(), "a 7/8 {1 0 0 2}, b 7/8 {0 2 0 0}"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
 }

@@ -51,8 +51,13 @@ func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, &unsentError{err}
 	}
+	place, err := placeNow(r.Context())
+	if err != nil {
+		b.close()
+		return nil, &unsentError{err}
+	}
 	var resp *http.Response
-	err = u.try(s, placeOf(r.Context()), func(e Exchange) (again bool, err error) {
+	err = u.try(s, place, func(e Exchange) (again bool, err error) {
 		a := &attempt{Exchange: e, s: s, outer: r.Context(), body: b}
 		if resp, err = a.send(r); err == nil {
 			return false, nil

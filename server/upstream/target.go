@@ -36,6 +36,7 @@ type Target struct {
 
 	adaptive policy.Adaptive   // the settings of limit
 	limit    *adaptive.Limiter // nil for none
+	queued   int               // requests that wait for a place at limit
 
 	up     bool // according to the health checks; true without checks
 	checks int  // consecutive checks with the opposite result

@@ -78,6 +78,7 @@ type Upstream struct {
 
 	mu      sync.Mutex
 	targets []*Target
+	queue   queue
 	checks  sync.WaitGroup
 }
 
