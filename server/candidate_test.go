@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -92,6 +93,50 @@ func TestCandidate(t *testing.T) {
 		t.Errorf("a second time: %+v", got)
 	}
 	if got := a.ask("GET", "/v1/candidate", ""); got.Status != 404 {
+		t.Errorf("%+v", got)
+	}
+	r.end(t)
+}
+
+// TestPromotedOnce: of promotions at the same time, one makes the candidate active, and the others find none on
+// trial: a late one would otherwise bring the candidate back over a policy that was sent since then.
+func TestPromotedOnce(t *testing.T) {
+	_, r, a := trialOf(t, 2, 5, "")
+	var work sync.WaitGroup
+	var mu sync.Mutex
+	results := map[int]int{}
+	for range 16 {
+		work.Go(func() {
+			got := a.ask("POST", "/v1/promote", "")
+			mu.Lock()
+			defer mu.Unlock()
+			results[got.Status]++
+		})
+	}
+	work.Wait()
+	if results[200] != 1 || results[409] != 15 {
+		t.Errorf("by status: %v", results)
+	}
+	r.end(t)
+}
+
+// TestPromoteWhatWasShown: the candidate is not promoted if its file has changed since the operator looked at it.
+func TestPromoteWhatWasShown(t *testing.T) {
+	dir, r, a := trialOf(t, 2, 5, "")
+	tag := func() string {
+		var c struct{ ETag string }
+		if err := json.Unmarshal([]byte(a.ask("GET", "/v1/candidate", "").text), &c); err != nil {
+			t.Fatal(err)
+		}
+		return c.ETag
+	}
+	shown := tag()
+	write(t, filepath.Join(dir, "candidate.yaml"), trialPolicy(7, ""))
+	until(t, "the new candidate is on trial", func() bool { return strings.Contains(a.ask("GET", "/v1/candidate", "").text, "from 2 to 7") })
+	if got := a.ask("POST", "/v1/promote", "", "If-Match", shown); shown == "" || got.Status != 412 {
+		t.Errorf("%q: %+v", shown, got)
+	}
+	if got := a.ask("POST", "/v1/promote", "", "If-Match", tag()); got.Status != 200 || !got.Applied {
 		t.Errorf("%+v", got)
 	}
 	r.end(t)

@@ -75,20 +75,24 @@ func (p *Policy) tickCandidate() {
 	p.log.Info("candidate policy read again: a new trial has begun", "file", p.candidate.path)
 }
 
-// Promote makes the candidate policy the active one, as Apply does, and ends its trial.
-func (p *Policy) Promote(ctx context.Context, save bool) (Plan, error) {
+// Promote makes the candidate policy the active one, as Apply does, and ends its trial. check is given the data of
+// the candidate on trial, and may refuse to promote it. Of several calls at once, one promotes it.
+func (p *Policy) Promote(ctx context.Context, save bool, check func(candidate []byte) error) (Plan, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	t := p.trial.Load()
 	if t == nil {
 		return Plan{}, ErrNoCandidate
 	}
-	plan, err := p.Apply(ctx, t.file.Data, save, func([]byte) error { return nil })
+	if err := check(t.file.Data); err != nil {
+		return Plan{}, err
+	}
+	plan, err := p.apply(ctx, t.file.Data, save)
 	if err != nil {
 		return plan, err
 	}
-	if p.trial.CompareAndSwap(t, nil) {
-		err = p.endTrial(t)
-	}
-	return plan, err
+	p.trial.Store(nil)
+	return plan, p.endTrial(t)
 }
 
 // CandidatePlan is what promoting the candidate changes.

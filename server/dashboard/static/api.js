@@ -53,4 +53,4 @@ export const get = (path, query = {}) => {
   for (const [name, value] of Object.entries(query)) for (const v of [value].flat()) if (v !== '' && v != null) q.append(name, v)
   return call('GET', path + (q.size ? '?' + q : ''))
 }
-export const post = (path, body = {}) => call('POST', path, body)
+export const post = (path, body = {}, headers = {}) => call('POST', path, body, headers)
