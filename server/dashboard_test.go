@@ -84,6 +84,16 @@ func TestDashboardKeys(t *testing.T) {
 	}
 }
 
+// TestKeysThatAreNoText: of a key with bytes that are no text, what JSON would have in place of them is the name of
+// another key: it is shown, and not given as one.
+func TestKeysThatAreNoText(t *testing.T) {
+	a := watched(t, "a\xff\xfe", "a\xff\xfe", "a\xff\xfe")
+	got := a.ask("GET", "/v1/keys?limit=per-user&identities=1", "")
+	if strings.Contains(got.text, `"key"`) || !strings.Contains(got.text, `"shown": "a\\xff\\xfe"`) {
+		t.Error(got.text)
+	}
+}
+
 // TestDashboardLive: the counters of each limit, and nothing about who was counted.
 func TestDashboardLive(t *testing.T) {
 	a := watched(t, "anna", "anna", "anna")

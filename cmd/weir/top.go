@@ -55,6 +55,14 @@ type liveKey struct {
 	Error uint64   `json:"error"`
 }
 
+// id tells a key apart from others of its list. Texts of clients may be such that two of them are shown alike.
+func (k *liveKey) id() string {
+	if k.Key == nil {
+		return k.Shown
+	}
+	return "\x00" + strings.Join(k.Key, "\x00")
+}
+
 // How often weir top asks the server, and for how many keys.
 const (
 	topEvery = time.Second
