@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/asciijson"
 	"github.com/weirflow/weir/policy"
 )
 
@@ -88,7 +89,7 @@ func (o *Observers) attributes(e *Event, keys bool) []slog.Attr {
 	if e.Key != "" {
 		parts, err := policy.DecodeKey(e.Key)
 		if keys && err == nil {
-			all = append(all, slog.Any("key", parts))
+			all = append(all, slog.Any("key", asciijson.Texts(parts)))
 		} else {
 			all = append(all, slog.String("key_hash", o.Hash(e.Limit, e.Key)))
 		}
