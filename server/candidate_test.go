@@ -1,6 +1,8 @@
 package server
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -138,6 +140,37 @@ func TestPromoteWhatWasShown(t *testing.T) {
 	}
 	if got := a.ask("POST", "/v1/promote", "", "If-Match", tag()); got.Status != 200 || !got.Applied {
 		t.Errorf("%+v", got)
+	}
+	r.end(t)
+}
+
+// TestCandidateWithItsOwnKeys: a candidate with other API keys than the active policy, which has none, knows the
+// customers of its own keys, on trial as in a preview.
+func TestCandidateWithItsOwnKeys(t *testing.T) {
+	const secret = "0123456789abcdef0123456789abcdef"
+	plans := strings.Replace(trialPolicy(2, "plans: { from: [api_key], api_keys: keys.yaml, unknown: deny, hash_secret_file: hash.secret, default: free }"),
+		"per-user: { key: header.user-id", "per-user: { key: customer", 1)
+	dir, r, a := trialOf(t, 2, 5, "")
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte("key-of-acme"))
+	for name, text := range map[string]string{"hash.secret": secret + "\n", "keys.yaml": fmt.Sprintf("- { customer: acme, hmac_sha256: %x }\n", mac.Sum(nil)), "candidate.yaml": plans} {
+		write(t, filepath.Join(dir, name), text)
+	}
+	until(t, "the candidate has plans", func() bool { return strings.Contains(a.ask("GET", "/v1/candidate", "").text, "unknown is set to deny") })
+	for range 2 {
+		req, err := http.NewRequest("GET", "http://"+r.Gateway+"/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Api-Key", "key-of-acme")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	if got := a.ask("GET", "/v1/candidate", ""); !strings.Contains(got.text, `"requests": 2`) || !strings.Contains(got.text, `"disagreed": 0`) {
+		t.Error(got.text)
 	}
 	r.end(t)
 }

@@ -189,7 +189,7 @@ func (p *Policy) decideAgain(all []seen, file *policyfile.File) (*decidedAgain, 
 	clock := new(vclock.Clock)
 	engine, err := policy.New(of, policy.Options{
 		Signals:   noSignals,
-		Customers: p.customersNow(), Values: file.Values, Clock: clock.Now,
+		Customers: p.customersFor(file), Values: file.Values, Clock: clock.Now,
 		Timers: func(d time.Duration, f func()) weir.Timer { return clock.AfterFunc(d, f) },
 	})
 	if err != nil {
