@@ -116,7 +116,7 @@ func isPolicyName(name string) bool {
 
 // load reads a policy.
 func (f *replayFlags) load(cmd *cobra.Command, name string) (policy.Policy, error) {
-	file, err := loadPolicy(name, cmd.ErrOrStderr())
+	file, err := loadPolicy(cmd.Context(), name, cmd.ErrOrStderr())
 	if err != nil {
 		return policy.Policy{}, err
 	}
@@ -127,7 +127,7 @@ func (f *replayFlags) load(cmd *cobra.Command, name string) (policy.Policy, erro
 // withLogs opens the logs, and calls do while it shows the progress.
 func (f *replayFlags) withLogs(cmd *cobra.Command, logs []string, do func() error) error {
 	var read atomic.Int64
-	total, closeAll, err := openLogs(logs, cmd.InOrStdin(), &f.o, &read)
+	total, closeAll, err := openLogs(cmd.Context(), logs, cmd.InOrStdin(), &f.o, &read)
 	defer closeAll()
 	if err != nil {
 		return err

@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
@@ -119,5 +121,25 @@ func TestReplayPage(t *testing.T) {
 	}
 	if code, out, errs := weir(t, "", "replay", "suggested.yaml", "a.log"); code != 0 || !strings.Contains(out, "limited   0 ") {
 		t.Errorf("%d, %s%s", code, out, errs)
+	}
+}
+
+// TestReplayOfAPipeIsInterrupted: a named pipe that nobody writes into does not keep replay from being interrupted,
+// as the policy or as a log.
+func TestReplayOfAPipeIsInterrupted(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := syscall.Mkfifo("pipe", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("policy.yaml", []byte("limits: {}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"replay", "policy.yaml", "pipe"}, {"replay", "pipe", "policy.yaml"}, {"replay", "--suggest", "pipe"}} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		interrupt()
+		var out, errs strings.Builder
+		if code := run(ctx, args, strings.NewReader(""), &out, &errs); code == 0 || !strings.Contains(errs.String(), "interrupted") {
+			t.Errorf("%v: %d, %q", args, code, errs.String())
+		}
 	}
 }
