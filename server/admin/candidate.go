@@ -164,7 +164,7 @@ func (p *api) preview(w http.ResponseWriter, r *http.Request) error {
 		return &problem{Status: http.StatusServiceUnavailable, Detail: "another preview is being made: send this one again later"}
 	}
 	defer p.previewing.Unlock()
-	got, err := p.policy.Preview(data, p.hasToken())
+	got, err := p.policy.Preview(r.Context(), data, p.hasToken())
 	if err != nil {
 		return err
 	}
