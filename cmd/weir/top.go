@@ -33,10 +33,16 @@ type liveLimit struct {
 	Limited   uint64 `json:"limited"`
 	Delayed   uint64 `json:"delayed"`
 	Banned    uint64 `json:"banned"`
+	Granted   uint64 `json:"granted"`
+	Exempt    uint64 `json:"exempt"`
 	Errors    uint64 `json:"errors"`
 	Waiting   int    `json:"waiting"`
 	KeysCount int    `json:"keys"`
 }
+
+// admitted is how many requests the limit has let pass at once, as the dashboard counts them: by a grant and exempt
+// ones, too.
+func (l *liveLimit) admitted() uint64 { return l.Allowed + l.Granted + l.Exempt }
 
 // liveKeys is the keys of limits.
 type liveKeys struct {

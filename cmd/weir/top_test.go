@@ -65,6 +65,19 @@ func TestTopBansNoOtherKey(t *testing.T) {
 	}
 }
 
+// TestTopCountsAsTheDashboard: requests that pass by a grant, or are exempt, are admitted.
+func TestTopCountsAsTheDashboard(t *testing.T) {
+	m := topWith(t, `[]`)
+	var r reading
+	if err := json.Unmarshal([]byte(`{"now_ms": 2000, "limits": [{"name": "pair", "allowed": 1, "granted": 20, "exempt": 300, "limited": 5, "banned": 60}]}`), &r.live); err != nil {
+		t.Fatal(err)
+	}
+	m.add(r)
+	if all := m.rates(); len(all) != 1 || all[0].allowed != 321 || all[0].refused != 65 {
+		t.Errorf("%+v", all)
+	}
+}
+
 // TestTopForgetsAnOutage: the message that the server does not respond goes away when it responds again.
 func TestTopForgetsAnOutage(t *testing.T) {
 	m := topWith(t, `[]`)

@@ -208,7 +208,7 @@ func (t *top) rates() (all []rates) {
 				was = o
 			}
 		}
-		r := rates{name: l.Name, text: shown(l.Name), allowed: per(l.Allowed, was.Allowed), refused: per(l.Limited+l.Banned, was.Limited+was.Banned),
+		r := rates{name: l.Name, text: shown(l.Name), allowed: per(l.admitted(), was.admitted()), refused: per(l.Limited+l.Banned, was.Limited+was.Banned),
 			delayed: per(l.Delayed, was.Delayed), errors: per(l.Errors, was.Errors), waiting: l.Waiting, keys: l.KeysCount}
 		if l.Shadow {
 			r.text = "(" + r.text + ")"
