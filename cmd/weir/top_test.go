@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	tea "github.com/charmbracelet/bubbletea"
 )
@@ -13,7 +14,7 @@ import (
 func topWith(t *testing.T, keys string) *top {
 	t.Helper()
 	m := newTop(&topServer{servers: &servers{addresses: []string{"http://127.0.0.1:9090"}}, banFor: "1h"}, true)
-	var r reading
+	r := reading{at: time.Unix(1, 0)}
 	if err := json.Unmarshal([]byte(`{"now_ms": 1000, "limits": [{"name": "pair"}]}`), &r.live); err != nil {
 		t.Fatal(err)
 	}
