@@ -38,6 +38,7 @@ var floors = map[string][]string{
 	"weirhttp":             {".", "adaptive", "policy", "keyed", "failover", "group", "internal/..."}, // the Transport has an adaptive limit for each server
 	"sim":                  {".", "policy", "adaptive", "keyed", "internal/..."},
 	"weirtest":             {".", "adaptive", "policy", "keyed", "weirhttp", "internal/..."}, // everything but sim
+	"internal/asciijson":   nil,
 	"internal/attached":    nil,
 	"internal/cell":        nil,
 	"internal/clientwait":  nil,
@@ -91,7 +92,7 @@ var floors = map[string][]string{
 	"weircaddy/cmd/caddy":  {"weircaddy"},
 	"server":               {".", "policy", "keyed", "failover", "lease", "internal/...", "server/..."},                                                                                                                                                // no product by name
 	"server/active":        {".", "adaptive/signals", "policy", "failover", "lease", "regions", "internal/regular", "internal/rules", "internal/vclock", "server/decisions", "server/policyfile", "server/stores", "server/stores/product", "weirjwt"}, // and no face
-	"server/decisions":     {".", "policy"},
+	"server/decisions":     {".", "policy", "internal/asciijson"},
 	"server/face":          {"server/active", "server/plain", "server/policyfile"},
 	"server/guard":         nil,
 	"server/credential":    nil,

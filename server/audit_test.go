@@ -5,7 +5,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -84,6 +86,93 @@ func TestAuditLog(t *testing.T) {
 	}
 	if info, err := os.Stat(log); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info.Mode(), err)
+	}
+}
+
+// TestAuditOfReaders: each way to read whose keys these are has a line, also with keys=true in place of keys=1,
+// and in lists that have no such parameter.
+func TestAuditOfReaders(t *testing.T) {
+	path, with, _, a := controlled(t)
+	text := strings.Replace(with(2), "state_file: bans.json", "state_file: bans.json, audit_log: audit.jsonl", 1)
+	if got := a.ask("PUT", "/v1/policy", text, "If-Match", "*", "Content-Type", "application/yaml"); got.Status != 200 {
+		t.Fatal(got.text)
+	}
+	want := []string{"/v1/keys?identities=1", "/v1/keys?identities=true", "/v1/keys?identities=true&identities=0", "/v1/overrides", "/v1/usage/export?format=none"}
+	for _, at := range append(slices.Clone(want), "/v1/keys", "/v1/keys?identities=0", "/v1/keys?identities=false", "/v1/live") {
+		a.ask("GET", at, "")
+	}
+	lines, all := auditedLines(t, filepath.Join(filepath.Dir(path), "audit.jsonl"))
+	if len(lines) != len(want) {
+		t.Fatalf("%d lines:\n%s", len(lines), all)
+	}
+	for i, l := range lines {
+		if l.Request != "GET "+want[i] {
+			t.Errorf("%q, want %q", l.Request, want[i])
+		}
+	}
+}
+
+// TestNoPasswordInAuditLog: a policy that is sent as JSON may have the passwords of stores, and is not repeated
+// in the audit log or the server's log, whatever becomes of it.
+func TestNoPasswordInAuditLog(t *testing.T) {
+	path, with, r, a := controlled(t)
+	text := strings.Replace(with(2), "state_file: bans.json", "state_file: bans.json, audit_log: audit.jsonl", 1)
+	if got := a.ask("PUT", "/v1/policy", text, "If-Match", "*", "Content-Type", "application/yaml"); got.Status != 200 {
+		t.Fatal(got.text)
+	}
+	const password = "neither-here-nor-there"
+	var policy map[string]any
+	if err := json.Unmarshal([]byte(a.ask("GET", "/v1/policy", "").text), &policy); err != nil {
+		t.Fatal(err)
+	}
+	policy["stores"] = map[string]any{"spare": map[string]any{"url": "redis://weir:" + password + "@127.0.0.1:1/0"}}
+	data, err := json.Marshal(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []string{"/v1/policy?dry_run=1", "/v1/policy"} {
+		if got := a.ask("PUT", at, string(data), "If-Match", "*", "Content-Type", "application/json"); got.Status != 200 {
+			t.Fatal(got.text)
+		}
+	}
+	if got := a.ask("PUT", "/v1/policy", strings.Replace(string(data), "6379", "x", 1)+"}", "If-Match", "*", "Content-Type", "application/json"); got.Status == 200 {
+		t.Fatal(got.text)
+	}
+	a.ask("POST", "/v1/policy/preview", string(data), "Content-Type", "application/json")
+	lines, all := auditedLines(t, filepath.Join(filepath.Dir(path), "audit.jsonl"))
+	if len(lines) != 4 || !strings.Contains(all, "store spare is added") {
+		t.Errorf("%d lines:\n%s", len(lines), all)
+	}
+	if strings.Contains(all, password) || strings.Contains(r.log.String(), password) {
+		t.Error("a password is in a log:", all)
+	}
+}
+
+// TestAuditPipeThatNobodyReads: a named pipe whose reader has stopped to read makes no request wait: the server's
+// log has an error, and the change is made.
+func TestAuditPipeThatNobodyReads(t *testing.T) {
+	path, with, r, a := controlled(t)
+	pipe := filepath.Join(filepath.Dir(path), "audit.pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0) // and reads nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	text := strings.Replace(with(2), "state_file: bans.json", "state_file: bans.json, audit_log: audit.pipe", 1)
+	if got := a.ask("PUT", "/v1/policy", text, "If-Match", "*", "Content-Type", "application/yaml"); got.Status != 200 {
+		t.Fatal(got.text)
+	}
+	long := strings.Repeat("k", 3000)
+	for range 30 { // more than a pipe holds
+		if got := a.ask("POST", "/v1/reset", `{"limit": "per-ip", "key": ["`+long+`"]}`); got.Status != 422 {
+			t.Fatal(got.text)
+		}
+	}
+	if !strings.Contains(r.log.String(), "the audit log cannot be written") {
+		t.Error("no error in the server's log:", r.log.String())
 	}
 }
 

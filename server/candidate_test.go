@@ -1,6 +1,9 @@
 package server
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -93,6 +96,81 @@ func TestCandidate(t *testing.T) {
 	}
 	if got := a.ask("GET", "/v1/candidate", ""); got.Status != 404 {
 		t.Errorf("%+v", got)
+	}
+	r.end(t)
+}
+
+// TestPromotedOnce: of promotions at the same time, one makes the candidate active, and the others find none on
+// trial: a late one would otherwise bring the candidate back over a policy that was sent since then.
+func TestPromotedOnce(t *testing.T) {
+	_, r, a := trialOf(t, 2, 5, "")
+	var work sync.WaitGroup
+	var mu sync.Mutex
+	results := map[int]int{}
+	for range 16 {
+		work.Go(func() {
+			got := a.ask("POST", "/v1/promote", "")
+			mu.Lock()
+			defer mu.Unlock()
+			results[got.Status]++
+		})
+	}
+	work.Wait()
+	if results[200] != 1 || results[409] != 15 {
+		t.Errorf("by status: %v", results)
+	}
+	r.end(t)
+}
+
+// TestPromoteWhatWasShown: the candidate is not promoted if its file has changed since the operator looked at it.
+func TestPromoteWhatWasShown(t *testing.T) {
+	dir, r, a := trialOf(t, 2, 5, "")
+	tag := func() string {
+		var c struct{ ETag string }
+		if err := json.Unmarshal([]byte(a.ask("GET", "/v1/candidate", "").text), &c); err != nil {
+			t.Fatal(err)
+		}
+		return c.ETag
+	}
+	shown := tag()
+	write(t, filepath.Join(dir, "candidate.yaml"), trialPolicy(7, ""))
+	until(t, "the new candidate is on trial", func() bool { return strings.Contains(a.ask("GET", "/v1/candidate", "").text, "from 2 to 7") })
+	if got := a.ask("POST", "/v1/promote", "", "If-Match", shown); shown == "" || got.Status != 412 {
+		t.Errorf("%q: %+v", shown, got)
+	}
+	if got := a.ask("POST", "/v1/promote", "", "If-Match", tag()); got.Status != 200 || !got.Applied {
+		t.Errorf("%+v", got)
+	}
+	r.end(t)
+}
+
+// TestCandidateWithItsOwnKeys: a candidate with other API keys than the active policy, which has none, knows the
+// customers of its own keys, on trial as in a preview.
+func TestCandidateWithItsOwnKeys(t *testing.T) {
+	const secret = "0123456789abcdef0123456789abcdef"
+	plans := strings.Replace(trialPolicy(2, "plans: { from: [api_key], api_keys: keys.yaml, unknown: deny, hash_secret_file: hash.secret, default: free }"),
+		"per-user: { key: header.user-id", "per-user: { key: customer", 1)
+	dir, r, a := trialOf(t, 2, 5, "")
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte("key-of-acme"))
+	for name, text := range map[string]string{"hash.secret": secret + "\n", "keys.yaml": fmt.Sprintf("- { customer: acme, hmac_sha256: %x }\n", mac.Sum(nil)), "candidate.yaml": plans} {
+		write(t, filepath.Join(dir, name), text)
+	}
+	until(t, "the candidate has plans", func() bool { return strings.Contains(a.ask("GET", "/v1/candidate", "").text, "unknown is set to deny") })
+	for range 2 {
+		req, err := http.NewRequest("GET", "http://"+r.Gateway+"/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Api-Key", "key-of-acme")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	if got := a.ask("GET", "/v1/candidate", ""); !strings.Contains(got.text, `"requests": 2`) || !strings.Contains(got.text, `"disagreed": 0`) {
+		t.Error(got.text)
 	}
 	r.end(t)
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -81,6 +82,34 @@ func TestDashboardKeys(t *testing.T) {
 	}
 	if x := a.ask("GET", "/v1/explain?limit=per-user&key=anna@example.com", ""); !strings.Contains(x.text, `"remaining": 2`) {
 		t.Error(x.text)
+	}
+}
+
+// TestKeysThatAreNoText: of a key with bytes that are no text, what JSON would have in place of them is the name of
+// another key: it is shown, and not given as one.
+func TestKeysThatAreNoText(t *testing.T) {
+	a := watched(t, "a\xff\xfe", "a\xff\xfe", "a\xff\xfe")
+	got := a.ask("GET", "/v1/keys?limit=per-user&identities=1", "")
+	if strings.Contains(got.text, `"key"`) || !strings.Contains(got.text, `"shown": "a\\xff\\xfe"`) {
+		t.Error(got.text)
+	}
+}
+
+// TestResponsesAreASCII: no character of a key that a terminal obeys is in a response, as curl would print it.
+func TestResponsesAreASCII(t *testing.T) {
+	const hostile = "\u009b31m\u202eevil"
+	a := watched(t, hostile, hostile, hostile)
+	if got := a.ask("POST", "/v1/ban", `{"limit":"per-user","key":["`+hostile+`"],"for":"1h"}`); got.Status != 200 {
+		t.Fatal(got.text)
+	}
+	for _, path := range []string{"/v1/keys?identities=1", "/v1/keys", "/v1/overrides", "/v1/explain?limit=per-user&key=" + url.QueryEscape(hostile), "/v1/usage?key=" + url.QueryEscape(hostile)} {
+		got := a.ask("GET", path, "")
+		if got.Status != 200 || strings.ContainsFunc(got.text, func(r rune) bool { return r > '~' || r < ' ' && r != '\n' }) {
+			t.Errorf("%s: %q", path, got.text)
+		}
+		if path != "/v1/keys" && path[:9] != "/v1/usage" && !strings.Contains(got.text, `\u009b31m\u202eevil`) {
+			t.Errorf("%s has no key: %s", path, got.text)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/http"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -98,6 +99,21 @@ func TestInvalidLines(t *testing.T) {
 		e, err := ParseLine(line)
 		if err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 200 {
 			t.Errorf("%.100s: %+v, %v, want one with %q", line, e, err, want)
+		}
+	}
+}
+
+// TestHugeNumbersAreNoTimes: a number with a million digits is not computed before it is refused.
+func TestHugeNumbersAreNoTimes(t *testing.T) {
+	for _, text := range []string{"1e999999", "1e-999999", "0x1p999999", strings.Repeat("9", 250_000)} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if _, err := numberTime(text); err == nil {
+			t.Errorf("%.20s is a time", text)
+		}
+		runtime.ReadMemStats(&after)
+		if n := after.TotalAlloc - before.TotalAlloc; n > 100_000 {
+			t.Errorf("%.20s takes %d bytes", text, n)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package sim
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"math/bits"
 	"strings"
 )
@@ -23,8 +24,22 @@ func newClientTable[T any](most int) *clientTable[T] {
 	return &clientTable[T]{max: most, all: make(map[string]*T)}
 }
 
+// longestClient is how many bytes of a client's name are kept: more than an address or a hash of a key has.
+const longestClient = 256
+
+// boundedName returns a client's name, or its beginning and a hash of a long one: the first field of a line may
+// be as long as the line.
+func boundedName(client string) string {
+	if len(client) <= longestClient {
+		return client
+	}
+	sum := sha256.Sum256([]byte(client))
+	return strings.ToValidUTF8(client[:64], "") + "..." + hex.EncodeToString(sum[:16])
+}
+
 // of returns a client's value; nil if the client is not in the sample.
 func (t *clientTable[T]) of(client string) *T {
+	client = boundedName(client)
 	if c, ok := t.all[client]; ok {
 		return c
 	}

@@ -19,6 +19,7 @@ type batch struct {
 	ready  chan struct{} // one value when the block is parsed
 	items  []item        // their lines are counted from the start of the block
 	from   int           // the first of them that was not used yet
+	held   int           // bytes of the blocks that their texts are in, about
 	lines  int64
 	bad    int64
 	first  []BadLine // the first unreadable lines
@@ -115,7 +116,7 @@ func (f *feed) readBlocks(in Input, to *inputFeed) error {
 			format = detect(sampleOf(text.text))
 		}
 		b := f.spare.Get().(*batch)
-		b.block, b.format = text, format
+		b.block, b.format, b.held = text, format, len(text.text)
 		select {
 		case to.batches <- b:
 		case <-f.ctx.Done():

@@ -16,10 +16,12 @@ type order struct {
 	feed   *feed
 	unread *Reading
 	window int // how many requests a late one may be behind
+	bytes  int // of the lines of these, together
 	use    func(*item) error
 
 	pending []*batch // in the order in which they came
 	count   int      // of their items
+	held    int      // bytes, by them
 	sorted  bool     // the pending items are in order
 	last    position // of the last pending item
 	used    position // of the last item that was used
@@ -60,12 +62,21 @@ func (o *order) run() error {
 		}
 		o.add(b)
 		switch {
-		case o.sorted && o.count > o.window, o.count > 2*o.window:
-			if err := o.emit(o.window); err != nil {
+		case o.sorted && o.over(1), o.over(2):
+			keep := o.window
+			if o.held > o.bytes {
+				keep = min(keep, int(float64(o.count)*float64(o.bytes)/float64(o.held)))
+			}
+			if err := o.emit(keep); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// over reports whether more is pending than a number of windows.
+func (o *order) over(windows int) bool {
+	return o.count > windows*o.window || o.held > windows*o.bytes
 }
 
 // add adds a batch to those that are pending.
@@ -81,6 +92,7 @@ func (o *order) add(b *batch) {
 		o.sorted = false
 	}
 	o.count += len(b.items)
+	o.held += b.held
 	o.pending = append(o.pending, b)
 }
 
@@ -105,7 +117,14 @@ func (o *order) emit(keep int) error {
 			o.used = use[len(use)-1].position()
 		}
 		o.count -= len(use)
+		part := b.held
+		if left := len(b.items) - b.from; len(use) < left {
+			part = int(float64(part) * float64(len(use)) / float64(left))
+		}
+		b.held -= part
+		o.held -= part
 		if b.from += len(use); b.from < len(b.items) {
+			clear(use) // the blocks of their strings would be kept
 			break
 		}
 		n++
@@ -128,7 +147,7 @@ func (o *order) sort() {
 		}
 	}
 	slices.SortFunc(places, func(a, b place) int { return a.compare(b.position) })
-	all := &batch{items: make([]item, len(places)), ready: make(chan struct{}, 1)}
+	all := &batch{items: make([]item, len(places)), held: o.held, ready: make(chan struct{}, 1)}
 	for i, p := range places {
 		all.items[i] = *p.it
 	}
@@ -138,13 +157,16 @@ func (o *order) sort() {
 	o.pending, o.sorted = append(o.pending[:0], all), true
 }
 
-// merged is how many requests merge returns at once.
-const merged = 512
+// merged is how many requests merge returns at once, and mergedBytes how many bytes of them, about.
+const (
+	merged      = 512
+	mergedBytes = 1 << 20
+)
 
 // merge returns the next requests of all inputs: it takes from the one whose next request is the first.
 func (o *order) merge() (*batch, error) {
 	b := o.feed.spare.Get().(*batch)
-	for len(b.items) < merged {
+	for len(b.items) < merged && b.held < mergedBytes {
 		var first *inputFeed
 		var at position
 		for _, in := range o.feed.inputs {
@@ -171,6 +193,7 @@ func (o *order) merge() (*batch, error) {
 			break
 		}
 		b.items = append(b.items, first.current.items[first.next])
+		b.held += first.current.held/len(first.current.items) + 1
 		first.next++
 	}
 	if len(b.items) == 0 {

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,6 +87,81 @@ func TestOrders(t *testing.T) {
 					got.Limited, got.Requests, shown(got.First), shown(got.Last), want.Limited, want.Requests, shown(want.First), shown(want.Last))
 			}
 		}
+	}
+}
+
+// longLines is a log in order, of lines with a long target. It notes how much memory is in use while it is read.
+type longLines struct {
+	lines, target int
+	line          int
+	rest          []byte // of the line
+	most          uint64
+}
+
+func (l *longLines) Read(p []byte) (int, error) {
+	if len(l.rest) == 0 {
+		if l.line == l.lines {
+			return 0, io.EOF
+		}
+		if l.line%50 == 0 {
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			l.most = max(l.most, m.HeapAlloc)
+		}
+		l.rest = []byte(logLine(fmt.Sprintf("10.0.0.%d", l.line%7), l.line, "/"+strings.Repeat("a", l.target)))
+		l.line++
+	}
+	n := copy(p, l.rest)
+	l.rest = l.rest[n:]
+	return n, nil
+}
+
+func (l *longLines) Seek(int64, int) (int64, error) {
+	l.line, l.rest = 0, nil
+	return 0, nil
+}
+
+// TestLongLinesTakeNoMemory: however long the lines are, the memory for those that may yet be put in order is
+// bounded, with one log and with several.
+func TestLongLinesTakeNoMemory(t *testing.T) {
+	for _, logs := range []int{1, 3} {
+		var before runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		var inputs []*longLines
+		o := Options{Policy: perClient(tenAMinute), windowBytes: 1 << 20}
+		for i := range logs {
+			inputs = append(inputs, &longLines{lines: 1200 / logs, target: 100_000})
+			o.Inputs = append(o.Inputs, Input{Name: fmt.Sprint(i), R: inputs[i]})
+		}
+		r, err := Replay(t.Context(), o)
+		if err != nil || r.Requests != 1200 {
+			t.Fatalf("%+v %v", r, err)
+		}
+		for _, in := range inputs {
+			if used := int64(in.most) - int64(before.HeapAlloc); used > 40<<20 {
+				t.Errorf("%d logs: %d MB for a window of 1 MB, of 120 MB", logs, used>>20)
+			}
+		}
+	}
+}
+
+// TestLongNamesTakeNoMemory: a client's name may be as long as a line; clients are told apart nevertheless.
+func TestLongNamesTakeNoMemory(t *testing.T) {
+	long := strings.Repeat("x", 50_000)
+	r, _ := run1(t, Options{Policy: perClient(weir.TokenBucket{Rate: weir.PerMinute(1), Burst: 1}), Profiles: true},
+		logLine(long+"a", 0, "/")+logLine(long+"b", 0, "/")+logLine(long+"a", 1, "/")+logLine("c", 1, "/"))
+	if r.Clients.Seen != 3 || r.Clients.Limited != 1 {
+		t.Errorf("%+v", r.Clients)
+	}
+	for name := range r.clients.all {
+		if len(name) > longestClient {
+			t.Errorf("a name of %d bytes is kept", len(name))
+		}
+	}
+	if c := r.Doing; len(c) != 1 || !strings.HasPrefix(c[0].Client, "xxxx") || len(c[0].Client) > longestClient {
+		t.Errorf("%+v", c)
 	}
 }
 

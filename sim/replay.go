@@ -53,7 +53,7 @@ type Options struct {
 	Memory  int    // memory for sorting, in bytes; default: 256 MiB
 	TempDir string // for sorting larger logs; default: the system's
 
-	window int // for tests; default: the constant
+	window, windowBytes int // for tests; default: the constants
 }
 
 const (

@@ -27,6 +27,7 @@ type runner struct {
 	rewind   []int64 // where seekable inputs begin
 	q        query
 	window   int
+	bytes    int    // of the lines in the window
 	scratch  []byte // for encoding a record
 	read     int64
 	decided  int64
@@ -34,8 +35,11 @@ type runner struct {
 	adaptive map[*policy.Engine]*replayedLimits
 }
 
-// window is how many requests a late one may be behind, without sorting all.
-const window = 1 << 14
+// A late request may be behind so many others, in lines of together so many bytes, without sorting all.
+const (
+	window      = 1 << 14
+	windowBytes = 64 << 20
+)
 
 // runPass gives the requests of the logs to a pass. The first error is one of reading, after which the rest
 // was done nevertheless.
@@ -44,9 +48,12 @@ const window = 1 << 14
 // sorts all requests first. It does so at once where a repetition is impossible.
 func runPass(ctx context.Context, o *Options, l layout, p pass) (readErr, err error) {
 	o.defaults()
-	r := &runner{Options: o, ctx: ctx, layout: l, pass: p, window: window}
+	r := &runner{Options: o, ctx: ctx, layout: l, pass: p, window: window, bytes: windowBytes}
 	if o.window > 0 {
 		r.window = o.window
+	}
+	if o.windowBytes > 0 {
+		r.bytes = o.windowBytes
 	}
 	if o.Decisions == nil && r.seekable() {
 		if readErr, err = r.inOrder(); err != errDisorder {
@@ -101,7 +108,7 @@ func (r *runner) inOrder() (readErr, err error) {
 	}
 	f := newFeed(r.ctx, r.Options, &r.layout, r.Inputs)
 	defer f.close()
-	o := order{feed: f, unread: &r.unread, window: r.window, use: func(it *item) error {
+	o := order{feed: f, unread: &r.unread, window: r.window, bytes: r.bytes, use: func(it *item) error {
 		r.layout.query(it, &r.q)
 		r.read++
 		return r.decideNext()

@@ -8,12 +8,17 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weirflow/weir/policy"
 )
 
 // suggestClients is how many clients Suggest tells apart; of more, a sample is counted.
 const suggestClients = 128 << 10
+
+// shortestLog is how long logs have to be for a suggestion to be sure: of the slowest rate, a bucket gets a few
+// tokens back in this time.
+const shortestLog = int64(time.Hour)
 
 // A Suggestion is the result of Suggest.
 type Suggestion struct {
@@ -22,6 +27,7 @@ type Suggestion struct {
 	Bots     int64 // of them: programs that read the site
 	Monitors int64 // of them: programs that check whether it works
 	Sampled  bool  // there were so many clients that these are estimates from a sample
+	Short    bool  // the logs are shorter than an hour: they do not show what clients do in other hours
 	Named    []NamedClients
 	Limits   []SuggestedLimits // one for each quantile
 	Heat     Heat
@@ -39,7 +45,7 @@ type NamedClients struct {
 // SuggestedLimits are limits that a share of the clients would never notice.
 type SuggestedLimits struct {
 	Percent float64
-	Sure    bool        // there are enough clients to expect the same of other days
+	Sure    bool        // there are enough clients, in logs that are not Short, to expect the same of other days
 	Front   []Suggested // ascending rates and descending bursts: none is better than another in both
 	Best    int         // in Front: with it, a client can send the fewest requests in a minute
 	Alone   int64       // the burst that would do for people at the rate of Best; 0 if it is the same
@@ -156,8 +162,11 @@ func (s *suggest) end(u *Reading) error {
 		return nil
 	}
 	needs := [2][][]int64{needsOf(all), needsOf(people)}
+	r.Short = r.Last-r.First < shortestLog
 	for _, percent := range s.percents {
-		r.Limits = append(r.Limits, suggestFor(percent, needs, t))
+		of := suggestFor(percent, needs, t)
+		of.Sure = of.Sure && !r.Short
+		r.Limits = append(r.Limits, of)
 	}
 	best := r.Limits[0].Front[r.Limits[0].Best]
 	for name, n := range named {

@@ -28,7 +28,7 @@ func dayOfClients(name string, clients int) string {
 	log := ""
 	for second := range 1200 {
 		for range rng.IntN(6) {
-			log += logLine(fmt.Sprintf("10.0.%d.%d", rng.IntN(2), int(rng.ExpFloat64()*float64(clients)/8)%clients), second, "/")
+			log += logLine(fmt.Sprintf("10.0.%d.%d", rng.IntN(2), int(rng.ExpFloat64()*float64(clients)/8)%clients), 4*second, "/")
 		}
 	}
 	return log
@@ -65,6 +65,21 @@ func TestSuggestionsHold(t *testing.T) {
 	r, _ := run1(t, Options{Policy: perClient(weir.TokenBucket{Rate: rate, Burst: l.Front[l.Best].Burst})}, dayOfClients("another", 200))
 	if !l.Sure || r.Clients.Limited*10 > r.Clients.Seen {
 		t.Errorf("on another day, %d of %d clients are limited", r.Clients.Limited, r.Clients.Seen)
+	}
+}
+
+// TestShortLogs: a log that shows only a moment promises nothing of other days, however many clients are in it.
+func TestShortLogs(t *testing.T) {
+	moment, hour := "", ""
+	for i := range 500 {
+		moment += logLine(fmt.Sprintf("10.0.%d.%d", i/250, i%250), 0, "/")
+		hour += logLine(fmt.Sprintf("10.0.%d.%d", i/250, i%250), i*3600/499, "/")
+	}
+	for log, short := range map[string]bool{moment: true, hour: false} {
+		s := suggestionOf(t, Options{}, log)
+		if s.Short != short || s.Limits[0].Sure == short || strings.Contains(s.YAML(), "There is room for days with more.") == short || strings.Contains(s.YAML(), "too few") {
+			t.Errorf("short is %v, sure %v, want %v:\n%s", s.Short, s.Limits[0].Sure, short, s.YAML())
+		}
 	}
 }
 

@@ -69,7 +69,10 @@ func (s *Suggestion) front(b *bytes.Buffer, l *SuggestedLimits) {
 		fmt.Fprintf(t, "%s\t%d\t%d\t%.2f %%\t%d\t%s\n", f.Rate, f.Burst, f.Limited, percent(f.Limited, s.Clients), f.People, mark)
 	}
 	t.Flush()
-	if !l.Sure {
+	switch {
+	case s.Short:
+		fmt.Fprintf(b, "the log is shorter than an hour: it does not show what clients do in other hours\n")
+	case !l.Sure:
 		fmt.Fprintf(b, "there are too few clients to expect the same of other days\n")
 	}
 }
@@ -86,9 +89,12 @@ func (s *Suggestion) YAML() string {
 	b.WriteString("limits:\n  per-client:\n")
 	fmt.Fprintf(&b, "    # %v %% of the clients would never notice: of %d from %s to %s,\n", l.Percent, s.Clients, first.Format("2006-01-02 15:04"), last.Format("2006-01-02 15:04"))
 	fmt.Fprintf(&b, "    # it would have limited %d (%.2f %%).", f.Limited, percent(f.Limited, s.Clients))
-	if l.Sure {
+	switch {
+	case s.Short:
+		b.WriteString(" The log is shorter than an hour: try a longer one.\n")
+	case l.Sure:
 		b.WriteString(" There is room for days with more.\n")
-	} else {
+	default:
 		b.WriteString(" They are too few to expect the same of other days.\n")
 	}
 	if l.Alone > 0 {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -56,7 +55,7 @@ KEY is the parts of the limit's key, separated by commas, or a JSON array of the
 				return err
 			}
 			if asJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(x)
+				return printJSON(cmd.OutOrStdout(), x)
 			}
 			return x.print(cmd.OutOrStdout())
 		},
@@ -78,16 +77,16 @@ func wholeSeconds(text string) string {
 
 // print prints the explanation, one fact per line.
 func (x *explanation) print(to io.Writer) error {
-	fmt.Fprintln(to, x.Text)
+	fmt.Fprintln(to, escaped(x.Text))
 	w := tabwriter.NewWriter(to, 0, 0, 3, ' ', 0)
 	rule := x.Algorithm
 	for _, name := range slices.Sorted(maps.Keys(x.Fields)) {
 		rule += " " + name + "=" + x.Fields[name]
 	}
 	fmt.Fprintf(w, "limit\t%s\n", x.Limit)
-	fmt.Fprintf(w, "key\t%s\n", strings.Join(x.Key, ","))
+	fmt.Fprintf(w, "key\t%s\n", keyText(x.Key))
 	fmt.Fprintf(w, "rule\t%s\n", rule)
-	fmt.Fprintf(w, "decided by\t%s\n", strings.TrimSpace(x.By+" "+x.Plan))
+	fmt.Fprintf(w, "decided by\t%s\n", strings.TrimSpace(x.By+" "+shown(x.Plan)))
 	fmt.Fprintf(w, "left\t%d of %d\n", x.Remaining, x.Capacity)
 	fmt.Fprintf(w, "all back in\t%v\n", time.Duration(x.ResetAfter)*time.Millisecond)
 	for _, line := range [][2]string{{"admitted again", wholeSeconds(x.ClearsAt)}, {"override ends", x.Until}, {"store", x.Store}} {

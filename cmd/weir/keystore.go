@@ -32,7 +32,7 @@ func (f *keyFlags) inStore(cmd *cobra.Command) (err error) {
 			return &usageError{fmt.Errorf("--expires %q is not a duration like 90d", f.expires)}
 		}
 	}
-	file, err := loadPolicy(f.config, cmd.ErrOrStderr())
+	file, err := loadPolicy(cmd.Context(), f.config, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -117,7 +116,7 @@ func isPolicyName(name string) bool {
 
 // load reads a policy.
 func (f *replayFlags) load(cmd *cobra.Command, name string) (policy.Policy, error) {
-	file, err := loadPolicy(name, cmd.ErrOrStderr())
+	file, err := loadPolicy(cmd.Context(), name, cmd.ErrOrStderr())
 	if err != nil {
 		return policy.Policy{}, err
 	}
@@ -128,7 +127,7 @@ func (f *replayFlags) load(cmd *cobra.Command, name string) (policy.Policy, erro
 // withLogs opens the logs, and calls do while it shows the progress.
 func (f *replayFlags) withLogs(cmd *cobra.Command, logs []string, do func() error) error {
 	var read atomic.Int64
-	total, closeAll, err := openLogs(logs, cmd.InOrStdin(), &f.o, &read)
+	total, closeAll, err := openLogs(cmd.Context(), logs, cmd.InOrStdin(), &f.o, &read)
 	defer closeAll()
 	if err != nil {
 		return err
@@ -140,20 +139,20 @@ func (f *replayFlags) withLogs(cmd *cobra.Command, logs []string, do func() erro
 }
 
 func (f *replayFlags) replay(cmd *cobra.Command, logs []string) (err error) {
-	if f.decisions != "" {
-		out, createErr := createOutput("--decisions", f.decisions, append(slices.Clone(logs), f.config))
-		if createErr != nil {
-			return createErr
-		}
-		defer func() { err = errors.Join(err, out.Close()) }()
-		f.o.Decisions = out
-	}
 	f.o.Profiles = f.html != "" || f.svg != "" || f.png != ""
 	if err := f.checkOutputs(append(slices.Clone(logs), f.config)); err != nil {
 		return err
 	}
 	var report *sim.Report
 	err = f.withLogs(cmd, logs, func() (err error) {
+		if f.decisions != "" { // what was in the file is lost only if the logs are there
+			out, createErr := os.Create(f.decisions)
+			if createErr != nil {
+				return fileError(createErr)
+			}
+			defer func() { err = errors.Join(err, out.Close()) }()
+			f.o.Decisions = out
+		}
 		report, err = sim.Replay(cmd.Context(), f.o)
 		return err
 	})
@@ -234,20 +233,7 @@ func endReplay(cmd *cobra.Command, report textReport, read *sim.Reading, missing
 
 var errNoLine = errors.New("no line could be read: is this an access log? --format names formats, and takes the fields of a line, like '$remote_addr [$time_local] \"$request\" $status'")
 
-// createOutput creates the file of a flag. It refuses to overwrite a file that replay
-// reads.
-func createOutput(flag, name string, inputs []string) (*os.File, error) {
-	if err := checkOutput(flag, name, inputs); err != nil {
-		return nil, err
-	}
-	out, err := os.Create(name)
-	if err != nil {
-		return nil, fileError(err)
-	}
-	return out, nil
-}
-
-// checkOutput checks the name of a file to be written.
+// checkOutput checks the name of a file to be written: none that replay reads is overwritten.
 func checkOutput(flag, name string, inputs []string) error {
 	if name == "-" {
 		return &usageError{fmt.Errorf("%s - would mix the %s with the report on standard output: name a file", flag, strings.TrimPrefix(flag, "--"))}
@@ -289,10 +275,5 @@ func printReport(cmd *cobra.Command, report textReport, asJSON bool) error {
 	if !asJSON {
 		return report.WriteText(cmd.OutOrStdout())
 	}
-	text, err := json.Marshal(report)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", text)
-	return err
+	return printJSON(cmd.OutOrStdout(), report)
 }

@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
@@ -119,5 +121,57 @@ func TestReplayPage(t *testing.T) {
 	}
 	if code, out, errs := weir(t, "", "replay", "suggested.yaml", "a.log"); code != 0 || !strings.Contains(out, "limited   0 ") {
 		t.Errorf("%d, %s%s", code, out, errs)
+	}
+}
+
+// TestReplayOfAPipeIsInterrupted: a named pipe that nobody writes into does not keep replay from being interrupted,
+// as the policy or as a log.
+func TestReplayOfAPipeIsInterrupted(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := syscall.Mkfifo("pipe", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("policy.yaml", []byte("limits: {}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"replay", "policy.yaml", "pipe"}, {"replay", "pipe", "policy.yaml"}, {"replay", "--suggest", "pipe"}} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		interrupt()
+		var out, errs strings.Builder
+		if code := run(ctx, args, strings.NewReader(""), &out, &errs); code == 0 || !strings.Contains(errs.String(), "interrupted") {
+			t.Errorf("%v: %d, %q", args, code, errs.String())
+		}
+	}
+}
+
+// TestReplayOutputs: two outputs have two files; a file of decisions is not emptied for a log that is not there;
+// and a disk that is full is an error.
+func TestReplayOutputs(t *testing.T) {
+	t.Chdir(t.TempDir())
+	const log = `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1` + "\n"
+	for name, text := range map[string]string{"policy.yaml": replayLimits, "a.log": log, "old.txt": "kept"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for want, args := range map[string][]string{
+		"--html and --decisions name the same file": {"--decisions", "out", "--html", "./out", "a.log"},
+		"no such file or directory":                 {"--decisions", "old.txt", "missing.log"},
+		"replay reads it as a.log":                  {"--decisions", "a.log", "a.log"},
+		"/dev/full: no space left on device":        {"--decisions", "/dev/full", "a.log"},
+		"/missing/x: no such file or directory":     {"--decisions", "/missing/x", "a.log"},
+	} {
+		if code, _, errs := weir(t, "", append([]string{"replay", "policy.yaml"}, args...)...); code == 0 || !strings.Contains(errs, want) {
+			t.Errorf("%v: %d, %q, want %q", args, code, errs, want)
+		}
+	}
+	if text, err := os.ReadFile("old.txt"); err != nil || string(text) != "kept" {
+		t.Errorf("%q %v", text, err)
+	}
+	if code, _, errs := weir(t, "", "replay", "policy.yaml", "--decisions", "old.txt", "--html", "page.html", "a.log"); code != 0 {
+		t.Error(errs)
+	}
+	if text, err := os.ReadFile("old.txt"); err != nil || string(text) != "1\tallow\t-\n" {
+		t.Errorf("%q %v", text, err)
 	}
 }

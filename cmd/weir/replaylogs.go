@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +18,7 @@ import (
 )
 
 // openLogs opens all logs before it reads any, so that a wrong name is reported at once.
-func openLogs(names []string, stdin io.Reader, o *sim.Options, read *atomic.Int64) (total int64, closeAll func(), err error) {
+func openLogs(ctx context.Context, names []string, stdin io.Reader, o *sim.Options, read *atomic.Int64) (total int64, closeAll func(), err error) {
 	var files []*os.File
 	closeAll = func() {
 		for _, f := range files {
@@ -33,7 +34,7 @@ func openLogs(names []string, stdin io.Reader, o *sim.Options, read *atomic.Int6
 				return total, closeAll, &usageError{errors.New("- is standard input, which can be read only once: write it once")}
 			}
 		} else {
-			f, err := os.Open(name)
+			f, err := opened(ctx, func() (*os.File, error) { return os.Open(name) })
 			if err != nil {
 				return total, closeAll, fileError(err)
 			}

@@ -11,8 +11,16 @@ import (
 	"github.com/weirflow/weir/weirplot"
 )
 
-// checkOutputs checks the names of the page and of the directories for plots before any log is read.
+// checkOutputs checks the names of the decisions, the page and of the directories for plots before any log is read.
 func (f *replayFlags) checkOutputs(inputs []string) error {
+	if f.decisions != "" {
+		if err := checkOutput("--decisions", f.decisions, inputs); err != nil {
+			return err
+		}
+		if isSameFile(f.decisions, f.html) {
+			return &usageError{fmt.Errorf("--html and --decisions name the same file, %s: name two", f.html)}
+		}
+	}
 	if f.html != "" {
 		if err := checkOutput("--html", f.html, inputs); err != nil {
 			return err
@@ -29,6 +37,15 @@ func (f *replayFlags) checkOutputs(inputs []string) error {
 		}
 	}
 	return nil
+}
+
+// isSameFile reports whether two names are those of one file, which need not be there yet.
+func isSameFile(a, b string) bool {
+	if of, err := os.Stat(a); err == nil {
+		other, err := os.Stat(b)
+		return err == nil && os.SameFile(of, other)
+	}
+	return filepath.Clean(a) == filepath.Clean(b)
 }
 
 // draw writes the page and the plots.

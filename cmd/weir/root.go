@@ -207,9 +207,30 @@ func fileError(err error) error {
 	return err
 }
 
+// opened returns what open returns, unless the context ends before: to open a named pipe waits for somebody who
+// writes into it. Then open goes on, and what it opens is left to the end of the process.
+func opened[T any](ctx context.Context, open func() (T, error)) (T, error) {
+	type result struct {
+		of  T
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		of, err := open()
+		done <- result{of, err}
+	}()
+	select {
+	case r := <-done:
+		return r.of, r.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
+}
+
 // loadPolicy loads a policy for a command that needs a valid one. It prints the problems to stderr.
-func loadPolicy(path string, stderr io.Writer) (*policyfile.File, error) {
-	file, err := policyfile.Load(path)
+func loadPolicy(ctx context.Context, path string, stderr io.Writer) (*policyfile.File, error) {
+	file, err := opened(ctx, func() (*policyfile.File, error) { return policyfile.Load(path) })
 	var invalid *policyfile.InvalidError
 	switch {
 	case errors.As(err, &invalid):

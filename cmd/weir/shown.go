@@ -1,10 +1,14 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/weirflow/weir/internal/asciijson"
 )
 
 // longShown is how many bytes of a text from elsewhere are shown.
@@ -23,6 +27,11 @@ func shown(text string) string {
 			text = text[:len(text)-1]
 		}
 	}
+	return escaped(text) + cut
+}
+
+// escaped is shown for a text whose length is known to be bounded.
+func escaped(text string) string {
 	var b strings.Builder
 	for _, r := range text {
 		if r == utf8.RuneError || r != ' ' && !unicode.IsGraphic(r) || unicode.IsMark(r) || unicode.IsSpace(r) && r != ' ' {
@@ -32,7 +41,17 @@ func shown(text string) string {
 		}
 		b.WriteRune(r)
 	}
-	return b.String() + cut
+	return b.String()
+}
+
+// printJSON prints a value as one line of JSON. All texts of clients in it are ASCII.
+func printJSON(to io.Writer, v any) error {
+	text, err := asciijson.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(to, "%s\n", text)
+	return err
 }
 
 // shownKey returns the parts of a key, separated by commas.

@@ -33,10 +33,16 @@ type liveLimit struct {
 	Limited   uint64 `json:"limited"`
 	Delayed   uint64 `json:"delayed"`
 	Banned    uint64 `json:"banned"`
+	Granted   uint64 `json:"granted"`
+	Exempt    uint64 `json:"exempt"`
 	Errors    uint64 `json:"errors"`
 	Waiting   int    `json:"waiting"`
 	KeysCount int    `json:"keys"`
 }
+
+// admitted is how many requests the limit has let pass at once, as the dashboard counts them: by a grant and exempt
+// ones, too.
+func (l *liveLimit) admitted() uint64 { return l.Allowed + l.Granted + l.Exempt }
 
 // liveKeys is the keys of limits.
 type liveKeys struct {
@@ -53,6 +59,14 @@ type liveKey struct {
 	Shown string   `json:"shown"`
 	Count uint64   `json:"count"`
 	Error uint64   `json:"error"`
+}
+
+// id tells a key apart from others of its list. Texts of clients may be such that two of them are shown alike.
+func (k *liveKey) id() string {
+	if k.Key == nil {
+		return k.Shown
+	}
+	return "\x00" + strings.Join(k.Key, "\x00")
 }
 
 // How often weir top asks the server, and for how many keys.

@@ -22,12 +22,13 @@ type top struct {
 	width, height int
 	onKeys        bool // the keys have the cursor
 	limit         string
-	key           string // the chosen one, as it is shown
+	key           string // the id of the chosen one
 	sort          int    // the column
 	filter        string
 	typing        bool   // the filter is being typed
 	asking        string // ban or lift, until y or another key
 	message       string
+	failing       bool // the server did not respond, and the message says so
 }
 
 // columns are what the limits are sorted by.
@@ -72,8 +73,11 @@ func (t *top) Init() tea.Cmd { return t.every() }
 // add takes a reading.
 func (t *top) add(r reading) {
 	if r.err != nil {
-		t.message = shown(strings.ReplaceAll(r.err.Error(), "\n", " "))
+		t.message, t.failing = shown(strings.ReplaceAll(r.err.Error(), "\n", " ")), true
 		return
+	}
+	if t.failing {
+		t.message, t.failing = "", false
 	}
 	t.before, t.now = t.now, r
 	if t.before.at.IsZero() {
@@ -132,8 +136,11 @@ func (t *top) press(k tea.KeyMsg) tea.Cmd {
 		t.message = "keys are shown or masked from the next second on"
 	case "b", "l":
 		t.asking = map[string]string{"b": "ban", "l": "lift"}[name]
-		if chosen := t.chosenKey(); chosen == nil || chosen.Key == nil {
+		switch chosen := t.chosenKey(); {
+		case chosen == nil || chosen.Key == nil && !t.identities:
 			t.asking, t.message = "", "choose a key first (tab), and show keys (i): a masked key cannot be banned"
+		case chosen.Key == nil:
+			t.asking, t.message = "", "this key is too long, or no text: it cannot be banned by its name"
 		}
 	}
 	return nil
@@ -173,8 +180,8 @@ func (t *top) move(by int) {
 	if t.onKeys {
 		keys := t.keys()
 		if len(keys) > 0 {
-			at := slices.IndexFunc(keys, func(k liveKey) bool { return k.Shown == t.key })
-			t.key = keys[min(max(at+by, 0), len(keys)-1)].Shown
+			at := slices.IndexFunc(keys, func(k liveKey) bool { return k.id() == t.key })
+			t.key = keys[min(max(at+by, 0), len(keys)-1)].id()
 		}
 		return
 	}
@@ -201,7 +208,7 @@ func (t *top) rates() (all []rates) {
 				was = o
 			}
 		}
-		r := rates{name: l.Name, text: shown(l.Name), allowed: per(l.Allowed, was.Allowed), refused: per(l.Limited+l.Banned, was.Limited+was.Banned),
+		r := rates{name: l.Name, text: shown(l.Name), allowed: per(l.admitted(), was.admitted()), refused: per(l.Limited+l.Banned, was.Limited+was.Banned),
 			delayed: per(l.Delayed, was.Delayed), errors: per(l.Errors, was.Errors), waiting: l.Waiting, keys: l.KeysCount}
 		if l.Shadow {
 			r.text = "(" + r.text + ")"
@@ -237,7 +244,7 @@ func (t *top) refusals(k liveKey) float64 {
 	seconds := float64(t.now.live.Now-t.before.live.Now) / 1000
 	for _, l := range t.before.keys.Limits {
 		for _, was := range l.Refused {
-			if l.Limit == t.limit && was.Shown == k.Shown && k.Count >= was.Count && seconds > 0 {
+			if l.Limit == t.limit && was.id() == k.id() && k.Count >= was.Count && seconds > 0 {
 				return float64(k.Count-was.Count) / seconds
 			}
 		}
@@ -247,7 +254,7 @@ func (t *top) refusals(k liveKey) float64 {
 
 func (t *top) chosenKey() *liveKey {
 	for _, k := range t.keys() {
-		if t.onKeys && k.Shown == t.key {
+		if t.onKeys && k.id() == t.key {
 			return &k
 		}
 	}
@@ -281,13 +288,13 @@ func (t *top) View() string {
 	if len(keys) == 0 {
 		line(false, "(no key was refused, or this limit counts none)")
 	}
-	at = slices.IndexFunc(keys, func(k liveKey) bool { return k.Shown == t.key })
+	at = slices.IndexFunc(keys, func(k liveKey) bool { return k.id() == t.key })
 	for _, k := range window(keys, at, room-min(len(all), room/2)) {
 		count := fmt.Sprint(k.Count)
 		if k.Error > 0 {
 			count = "≤" + count
 		}
-		line(t.onKeys && k.Shown == t.key, "%-40s %11s %11.1f", shown(k.Shown), count, t.refusals(k))
+		line(t.onKeys && k.id() == t.key, "%-40s %11s %11.1f", shown(k.Shown), count, t.refusals(k))
 	}
 	b.WriteString(ansi.Truncate(t.footer(), t.width, "…"))
 	return b.String()
@@ -301,7 +308,11 @@ func (t *top) footer() string {
 		if what == "ban" {
 			what += " for " + shown(t.server.banFor)
 		}
-		return fmt.Sprintf("%s: %s at %s? y or n", what, shown(t.key), shown(t.limit))
+		key := ""
+		if chosen := t.chosenKey(); chosen != nil {
+			key = shown(chosen.Shown)
+		}
+		return fmt.Sprintf("%s: %s at %s? y or n", what, key, shown(t.limit))
 	case t.typing:
 		return "filter: " + shown(t.filter) + "_"
 	case t.message != "":

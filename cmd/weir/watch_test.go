@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 	"unicode"
+
+	"github.com/weirflow/weir/sim"
 )
 
 const watchedPolicy = `
@@ -81,6 +83,32 @@ func TestWatch(t *testing.T) {
 	}
 	if code, _, errs := weir(t, "", "watch", "--admin", "http://127.0.0.1:1"); code != 1 || !strings.Contains(errs, "nothing listens there") {
 		t.Errorf("%d: %s", code, errs)
+	}
+}
+
+// TestNothingHostileInATerminal: what a client has put into a key is ASCII in the JSON of weir watch and weir replay,
+// and escaped in weir explain.
+func TestNothingHostileInATerminal(t *testing.T) {
+	const hostile = "\x1b[2J\u009b31m\u202eevil"
+	var out strings.Builder
+	if err := new(watching).print(&out, "", "lost", "{}"); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(decided{Decision: "deny", Key: []string{hostile}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (&watching{asJSON: true}).print(&out, "", "decision", string(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := printJSON(&out, &sim.Comparison{Most: []sim.ComparedClient{{Client: hostile}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&explanation{Key: []string{hostile}, Text: "refused " + hostile, Plan: hostile}).print(&out); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsFunc(out.String(), func(r rune) bool { return r > '~' || r < ' ' && r != '\n' }) {
+		t.Errorf("%q", out.String())
 	}
 }
 

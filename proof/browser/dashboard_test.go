@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -133,6 +134,44 @@ func TestDashboard(t *testing.T) {
 	}
 	p.eval(`(() => { const s = document.querySelector('header select'); s.value = 'de'; s.dispatchEvent(new Event('change')) })()`, nil)
 	says("Verbrauch")
+}
+
+// TestDashboardLooksUpEmptyParts: a key with a part that requests do not have, which is empty, is looked up like
+// any other; and a link with a wrong address leads to a page that works.
+func TestDashboardLooksUpEmptyParts(t *testing.T) {
+	b, g := startBrowser(t), startWeir(t, `
+limits: { pair: { key: [client.ip, header.user-id], token_bucket: { rate: 1/h, burst: 1 } } }
+routes: [{ match: /, limits: [pair], respond: { body: ok } }]
+`)
+	for range 3 {
+		resp, err := http.Get("http://" + g.Gateway + "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	p, _ := b.open(t, "operator", "http://"+g.Admin+"/#/constructor/%E0", map[string]any{"locale": "en-GB"})
+	p.until(`document.querySelector('h1')?.textContent === 'Overview' && document.body.innerText.includes('token_bucket')`)
+	p.eval(`location.hash = '#/keys/%'`, nil)
+	p.until(`document.querySelector('h1')?.textContent === 'Keys'`)
+	p.eval(`document.querySelector('input[type=checkbox]').click()`, nil)
+	p.until(`[...document.querySelectorAll('td button')].some(b => { b.click(); return true })`)
+	p.until(`document.body.innerText.includes('would be refused now')`)
+}
+
+// TestDashboardShowsNothingInvisible: what cannot be seen, or would cover its neighbours, is shown as its number.
+func TestDashboardShowsNothingInvisible(t *testing.T) {
+	b, g := startBrowser(t), startWeir(t, dashboardPolicy(t))
+	p, _ := b.open(t, "operator", "http://"+g.Admin+"/", nil)
+	var shown []string
+	p.eval(`(async () => {
+		const { plain } = await import('/ui/dom.js')
+		return ['a\tb\nc', 'ä中🌍', '\u202ex', '\u009bx', '\u{e0041}x', '\u00adx', '\u3164', '\ud800x', 'e\u0301\u0301\u0301\u0301'].map(plain)
+	})()`, &shown)
+	want := []string{"a\tb\nc", "ä中🌍", `\u202ex`, `\u009bx`, `\u{e0041}x`, `\u00adx`, `\u3164`, `\ud800x`, "e\u0301\u0301" + `\u0301\u0301`}
+	if !slices.Equal(shown, want) {
+		t.Errorf("%q, want %q", shown, want)
+	}
 }
 
 // serious reports the serious faults that axe finds on the page.

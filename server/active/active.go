@@ -173,7 +173,7 @@ func New(ctx context.Context, file *policyfile.File, o Options) (*Policy, error)
 	}
 	p.current.Store(first)
 	p.publish(false)
-	p.logDecisions(logged)
+	p.decisions.LogTo(p.log, logged)
 	p.recent.set(&file.Policy)
 	err = p.restore(file)
 	if p.snapshots.passed = o.Succeeds; !o.Succeeds {
@@ -321,7 +321,7 @@ func (p *Policy) update(ctx context.Context, file *policyfile.File) (err error) 
 	for _, c := range changes {
 		c.Commit(next)
 	}
-	p.logDecisions(logged)
+	p.decisions.LogTo(p.log, logged)
 	p.since = time.Now()
 	p.recent.set(&file.Policy)
 	if err := old.Engine.Retire(next.Engine); err != nil {
@@ -335,7 +335,8 @@ func (p *Policy) update(ctx context.Context, file *policyfile.File) (err error) 
 
 // Close closes the engine and the stores. Nothing may be served any more.
 func (p *Policy) Close() error {
-	err := errors.Join(p.SaveQuotas(), p.endTrial(p.trial.Swap(nil)), p.Engine().Close(), p.decisions.LogTo(nil, nil))
+	err := errors.Join(p.SaveQuotas(), p.endTrial(p.trial.Swap(nil)), p.Engine().Close())
+	p.decisions.LogTo(nil, nil)
 	p.Now().customers.close(nil)
 	p.hook.close()
 	p.stores.close()

@@ -33,24 +33,52 @@ func (p *Policy) openCandidate() error {
 	if file, err = p.completed(p.File(), file); err != nil {
 		return err
 	}
-	next, err := newTrial(file, p.customersNow())
+	next, err := newTrial(file, p.customersFor(file))
 	if err != nil {
 		return err
 	}
 	return p.endTrial(p.trial.Swap(next))
 }
 
-// customersNow looks up customers as the policy does that is active then.
-func (p *Policy) customersNow() policy.Customers { return customersOf{p} }
-
-type customersOf struct{ p *Policy }
-
-func (c customersOf) APIKey(ctx context.Context, key string) (policy.Customer, bool, error) {
-	return c.p.Now().customers.APIKey(ctx, key)
+// customersFor returns what looks up customers for a policy on trial, without an effect on requests: no store is
+// called, and nothing is waited for. API keys are those of its own files if they are others than those of the
+// active policy; of a store, those that the active policy has looked up. Tokens are verified as the active policy
+// verifies them.
+func (p *Policy) customersFor(file *policyfile.File) policy.Customers {
+	c := customersOnTrial{p: p}
+	if plans, now := &file.Policy.Plans, p.File(); plans.APIKeys.Path != "" &&
+		(now.Policy.Plans.APIKeys.Path == "" || file.Beside(plans.APIKeys.Path) != now.Beside(now.Policy.Plans.APIKeys.Path) ||
+			file.Beside(plans.HashSecretFile) != now.Beside(now.Policy.Plans.HashSecretFile)) {
+		c.own = file.APIKeys
+	}
+	return c
 }
 
-func (c customersOf) Token(ctx context.Context, token string) (policy.Claims, bool) {
-	return c.p.Now().customers.Token(ctx, token)
+type customersOnTrial struct {
+	p   *Policy
+	own *policyfile.APIKeys // nil for those of the active policy
+}
+
+func (c customersOnTrial) APIKey(ctx context.Context, key string) (policy.Customer, bool, error) {
+	if c.own != nil {
+		return c.own.APIKey(ctx, key)
+	}
+	now := c.p.Now().customers
+	if k := now.stored.Load(); k != nil {
+		return k.peek(key)
+	}
+	return now.APIKey(ctx, key)
+}
+
+func (c customersOnTrial) Token(ctx context.Context, token string) (policy.Claims, bool) {
+	return c.p.Now().customers.Token(ended(ctx), token)
+}
+
+// ended returns a context that has ended: what has to wait for it fails at once.
+func ended(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	return ctx
 }
 
 // endTrial ends a trial, if there was one. Requests that still decide by it find that it has ended.
@@ -75,20 +103,24 @@ func (p *Policy) tickCandidate() {
 	p.log.Info("candidate policy read again: a new trial has begun", "file", p.candidate.path)
 }
 
-// Promote makes the candidate policy the active one, as Apply does, and ends its trial.
-func (p *Policy) Promote(ctx context.Context, save bool) (Plan, error) {
+// Promote makes the candidate policy the active one, as Apply does, and ends its trial. check is given the data of
+// the candidate on trial, and may refuse to promote it. Of several calls at once, one promotes it.
+func (p *Policy) Promote(ctx context.Context, save bool, check func(candidate []byte) error) (Plan, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	t := p.trial.Load()
 	if t == nil {
 		return Plan{}, ErrNoCandidate
 	}
-	plan, err := p.Apply(ctx, t.file.Data, save, func([]byte) error { return nil })
+	if err := check(t.file.Data); err != nil {
+		return Plan{}, err
+	}
+	plan, err := p.apply(ctx, t.file.Data, save)
 	if err != nil {
 		return plan, err
 	}
-	if p.trial.CompareAndSwap(t, nil) {
-		err = p.endTrial(t)
-	}
-	return plan, err
+	p.trial.Store(nil)
+	return plan, p.endTrial(t)
 }
 
 // CandidatePlan is what promoting the candidate changes.

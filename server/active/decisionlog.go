@@ -31,10 +31,3 @@ func decisionLog(file *policyfile.File) (*decisions.LogOptions, error) {
 	o.Secret = string(secret)
 	return o, nil
 }
-
-// logDecisions logs decisions as a policy says from now on.
-func (p *Policy) logDecisions(o *decisions.LogOptions) {
-	if err := p.decisions.LogTo(p.log, o); err != nil {
-		p.log.Warn("decisions are not logged", "error", err)
-	}
-}

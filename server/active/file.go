@@ -97,6 +97,11 @@ func (p *Policy) Apply(ctx context.Context, data []byte, save bool, check func(a
 	if err := check(p.File().Data); err != nil {
 		return Plan{}, err
 	}
+	return p.apply(ctx, data, save)
+}
+
+// apply is Apply while the lock is held, without a check.
+func (p *Policy) apply(ctx context.Context, data []byte, save bool) (Plan, error) {
 	file, err := policyfile.Parse(p.File().Path, p.File().Reveal(data))
 	if err != nil {
 		return Plan{}, err

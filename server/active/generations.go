@@ -17,6 +17,14 @@ func (g *generations[K, V]) get(key K) (v V, ok bool) {
 	return v, ok
 }
 
+// peek is get, and does not count as a use.
+func (g *generations[K, V]) peek(key K) (v V, ok bool) {
+	if v, ok = g.young[key]; !ok {
+		v, ok = g.old[key]
+	}
+	return v, ok
+}
+
 func (g *generations[K, V]) put(key K, v V) {
 	delete(g.old, key)
 	if _, there := g.young[key]; !there && len(g.young) >= g.most/2 {

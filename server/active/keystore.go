@@ -132,6 +132,24 @@ func (k *keyStore) find(ctx context.Context, key string) (policy.Customer, bool,
 	return policy.Customer{}, false, err
 }
 
+// errNotLookedUp is for a key of which nothing is remembered.
+var errNotLookedUp = errors.New("weir: this API key was not looked up lately")
+
+// peek returns what is remembered of a key, and looks nothing up.
+func (k *keyStore) peek(key string) (policy.Customer, bool, error) {
+	h := policyfile.HashAPIKey([]byte(k.secret), key)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.now()
+	if known, ok := k.known.peek(h); ok && now.Sub(known.at) < k.settings.Stale {
+		return known.customer, true, nil
+	}
+	if at, ok := k.unknown.peek(h); ok && now.Sub(at) < k.settings.Refresh {
+		return policy.Customer{}, false, nil
+	}
+	return policy.Customer{}, false, errNotLookedUp
+}
+
 // join returns the lookup of a key, and begins one if there is none. The lock is held. A lookup goes on
 // when its requests have left: the next one needs its result.
 func (k *keyStore) join(h policyfile.KeyHash, known bool, now time.Time) (*lookup, error) {

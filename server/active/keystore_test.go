@@ -104,6 +104,38 @@ func (k *lookedUp) is(when, key, want string, lookups int) {
 
 const acme = `{"customer":"acme","plan":"pro"}`
 
+// TestPeekLooksNothingUp: a policy on trial sees what the active one has looked up, also a key that is known to be
+// unknown, and looks nothing up itself.
+func TestPeekLooksNothingUp(t *testing.T) {
+	k := newLookedUp(t, policy.APIKeys{Refresh: 5 * time.Second, Stale: time.Minute})
+	k.set("k-1", acme)
+	peek := func(when, key, want string) {
+		t.Helper()
+		got := "unknown"
+		c, valid, err := k.peek(key)
+		switch {
+		case err != nil:
+			got = "unavailable"
+		case valid:
+			got = c.Name
+		}
+		if got != want || k.in.lookups > 2 {
+			t.Errorf("%s: %s after %d lookups, want %s", when, got, k.in.lookups, want)
+		}
+	}
+	peek("before", "k-1", "unavailable")
+	peek("before", "k-2", "unavailable")
+	k.is("a request", "k-1", "acme pro", 1)
+	k.is("a request", "k-2", "unknown", 2)
+	peek("after", "k-1", "acme")
+	peek("after", "k-2", "unknown")
+	k.clock = k.clock.Add(30 * time.Second)
+	peek("when it is stale", "k-1", "acme")
+	peek("when it is stale", "k-2", "unavailable")
+	k.clock = k.clock.Add(time.Hour)
+	peek("an hour later", "k-1", "unavailable")
+}
+
 // TestKeysInAStore: a key is looked up once in each refresh. New keys, other plans and removed keys
 // count then.
 func TestKeysInAStore(t *testing.T) {

@@ -1,6 +1,7 @@
 package active
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"sync"
@@ -141,8 +142,9 @@ type PreviewCount struct {
 	Shadow                    bool
 }
 
-// Preview has a policy that was sent decide about the latest requests.
-func (p *Policy) Preview(data []byte, trusted bool) (*Preview, error) {
+// Preview has a policy that was sent decide about the latest requests. With many limits that can take seconds; it
+// ends with the context, and returns its error.
+func (p *Policy) Preview(ctx context.Context, data []byte, trusted bool) (*Preview, error) {
 	parse := policyfile.Parse
 	if !trusted {
 		parse = policyfile.ParseText
@@ -164,11 +166,11 @@ func (p *Policy) Preview(data []byte, trusted bool) (*Preview, error) {
 		}
 	}
 	all := p.recent.list()
-	was, _, err := p.decideAgain(all, now)
+	was, _, err := p.decideAgain(ctx, all, now)
 	if err != nil {
 		return nil, err
 	}
-	is, left, err := p.decideAgain(all, file)
+	is, left, err := p.decideAgain(ctx, all, file)
 	if err != nil {
 		return nil, err
 	}
@@ -184,12 +186,12 @@ type decidedAgain struct {
 }
 
 // decideAgain has a policy decide about requests in virtual time.
-func (p *Policy) decideAgain(all []seen, file *policyfile.File) (*decidedAgain, []string, error) {
+func (p *Policy) decideAgain(ctx context.Context, all []seen, file *policyfile.File) (*decidedAgain, []string, error) {
 	of, left := trialPolicy(file.Policy)
 	clock := new(vclock.Clock)
 	engine, err := policy.New(of, policy.Options{
 		Signals:   noSignals,
-		Customers: p.customersNow(), Values: file.Values, Clock: clock.Now,
+		Customers: p.customersFor(file), Values: file.Values, Clock: clock.Now,
 		Timers: func(d time.Duration, f func()) weir.Timer { return clock.AfterFunc(d, f) },
 	})
 	if err != nil {
@@ -198,6 +200,9 @@ func (p *Policy) decideAgain(all []seen, file *policyfile.File) (*decidedAgain, 
 	defer engine.Close()
 	out := &decidedAgain{}
 	for i := range all {
+		if i%256 == 0 && ctx.Err() != nil {
+			return nil, nil, ctx.Err()
+		}
 		clock.Set(max(clock.Now(), all[i].at))
 		v := engine.Decide(all[i].request)
 		out.outcomes = append(out.outcomes, v.Outcome)

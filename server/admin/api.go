@@ -198,13 +198,7 @@ func (p *api) put(w http.ResponseWriter, r *http.Request) error {
 	if !guard.IsTyped(r, "application/yaml", "application/json") {
 		return &problem{Status: http.StatusUnsupportedMediaType, Detail: "a policy is sent as Content-Type: application/yaml, or application/json"}
 	}
-	match := r.Header.Get("If-Match")
-	check := func(inForce []byte) error {
-		if now := p.tags.of(inForce); match != "" && match != "*" && !slices.Contains(strings.Split(strings.ReplaceAll(match, " ", ""), ","), now) {
-			return &problem{Status: http.StatusPreconditionFailed, Detail: "another policy is in force than the one in If-Match: look at what has changed, and begin with that"}
-		}
-		return nil
-	}
+	check := p.ifMatch(r, "another policy is in force than the one in If-Match: look at what has changed, and begin with that")
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPolicy))
 	if err != nil {
 		return bodyError(err)
@@ -216,12 +210,23 @@ func (p *api) put(w http.ResponseWriter, r *http.Request) error {
 		plan, err := p.policy.PlanFor(data, p.hasToken())
 		return p.tell(w, plan, err, false, false)
 	}
-	if match == "" {
+	if r.Header.Get("If-Match") == "" {
 		return &problem{Status: http.StatusPreconditionRequired, Detail: "say which policy is to be replaced: If-Match with the ETag of GET /v1/policy, or *"}
 	}
 	plan, err := p.apply(r.Context(), data, save, check)
 	p.changed("policy", strings.Join(append([]string{"policy"}, texts(plan)...), "; "), err)
 	return p.tell(w, plan, err, true, save)
+}
+
+// ifMatch returns what refuses a policy that the If-Match of a request, if it has one, does not name.
+func (p *api) ifMatch(r *http.Request, detail string) func(data []byte) error {
+	match := r.Header.Get("If-Match")
+	return func(data []byte) error {
+		if match != "" && match != "*" && !slices.Contains(strings.Split(strings.ReplaceAll(match, " ", ""), ","), p.tags.of(data)) {
+			return &problem{Status: http.StatusPreconditionFailed, Detail: detail}
+		}
+		return nil
+	}
 }
 
 // apply makes a policy active that was sent. A policy can have files of this machine read, and

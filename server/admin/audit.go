@@ -8,13 +8,14 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
-	"unicode/utf16"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/asciijson"
 	"github.com/weirflow/weir/server/policyfile"
 )
 
@@ -26,7 +27,7 @@ type audited struct {
 	From    string          `json:"from"` // the address
 	Action  string          `json:"action"`
 	Request string          `json:"request"`
-	Asked   json.RawMessage `json:"asked,omitempty"` // what was sent, if that is short JSON
+	Asked   json.RawMessage `json:"asked,omitempty"` // what was sent, if that is short JSON and no policy
 	Status  int             `json:"status"`
 	Result  string          `json:"result"` // ok or refused
 	Changes []string        `json:"changes,omitempty"`
@@ -39,6 +40,8 @@ const (
 	mostAnswered = 64 << 10
 	// lines about requests without the token, each second: they may come from anybody who can connect
 	refusedLines = 10
+	// how long a line may take. Only a pipe makes it wait, whose reader does not read
+	lineTime = 100 * time.Millisecond
 )
 
 // An auditLog writes a line for each request that changes something. A file is opened for each line, so
@@ -48,8 +51,9 @@ type auditLog struct {
 	stderr  io.Writer
 	refused *weir.Limiter
 
-	mu   sync.Mutex // held while a line is written
-	left int        // out, since the last line about a request without the token
+	mu     sync.Mutex // held while a line is written
+	left   int        // out, since the last line about a request without the token
+	broken bool       // only the beginning of the last line was written
 }
 
 // newAuditLog returns the audit log of a policy; nil for none.
@@ -85,42 +89,32 @@ func (l *auditLog) write(line *audited) error {
 		line.Detail += fmt.Sprintf(" (%d lines like this were left out)", l.left)
 		l.left = 0
 	}
-	text, err := json.Marshal(line)
+	text, err := asciijson.Marshal(line) // none of a client's characters reaches a terminal
 	if err != nil {
 		return err
 	}
-	text = append(asciiOnly(text), '\n')
+	text = append(text, '\n')
 	if l.path == "stderr" {
 		_, err = l.stderr.Write(text)
 		return err
 	}
-	// O_NONBLOCK: a named pipe that nobody reads is an error, and does not block
+	if l.broken { // a full disk may have cut the last line: this one begins on its own
+		text = append([]byte{'\n'}, text...)
+	}
+	// O_NONBLOCK: a named pipe that nobody has opened is an error, and does not block
 	f, err := os.OpenFile(l.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(text)
+	_ = f.SetWriteDeadline(time.Now().Add(lineTime)) // an error for what never waits
+	n, err := f.Write(text)
+	if n > 0 {
+		l.broken = n < len(text)
+	}
 	if e := f.Close(); err == nil {
 		err = e
 	}
 	return err
-}
-
-// asciiOnly escapes the characters of a JSON text that are not ASCII: none of them reaches a terminal.
-func asciiOnly(text []byte) []byte {
-	var b bytes.Buffer
-	for _, r := range string(text) {
-		switch {
-		case r < 0x7f:
-			b.WriteRune(r)
-		case r > 0xffff:
-			one, two := utf16.EncodeRune(r)
-			fmt.Fprintf(&b, `\u%04x\u%04x`, one, two)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		}
-	}
-	return b.Bytes()
 }
 
 // isAudited reports whether a request gets a line: it may change something, or shows whose keys these are.
@@ -131,8 +125,11 @@ func isAudited(r *http.Request) bool {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return true
 	}
-	q := r.URL.Query()
-	return q.Get("keys") == "1" || q.Get("identities") == "1"
+	if r.URL.Path == "/v1/overrides" || r.URL.Path == "/v1/usage/export" {
+		return true
+	}
+	q, isSet := r.URL.Query(), func(value string) bool { return value != "0" && value != "false" } // as flag reads it, or invalid
+	return slices.ContainsFunc(q["keys"], isSet) || slices.ContainsFunc(q["identities"], isSet)
 }
 
 // audit serves a request, and writes a line about it. admitted says that it has the token, if there is one.
@@ -167,7 +164,8 @@ func (a *Admin) audit(l *auditLog, w http.ResponseWriter, r *http.Request, admit
 	if line.Status, line.Result = out.status, "ok"; out.status >= 400 {
 		line.Result = "refused"
 	}
-	if !sent.cut && json.Valid(sent.Bytes()) {
+	isPolicy := r.URL.Path == "/v1/policy" || strings.HasPrefix(r.URL.Path, "/v1/policy/") // it may have passwords
+	if !sent.cut && !isPolicy && json.Valid(sent.Bytes()) {
 		line.Asked = sent.Bytes()
 	}
 	var of struct {

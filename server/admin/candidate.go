@@ -35,6 +35,7 @@ type disagreement struct {
 // candidateJSON is the candidate policy and how it has decided.
 type candidateJSON struct {
 	File          string         `json:"file"`
+	ETag          string         `json:"etag"` // of the file on trial: for If-Match of a promotion
 	Since         string         `json:"since"`
 	Requests      uint64         `json:"requests"`
 	Disagreed     uint64         `json:"disagreed"`
@@ -69,7 +70,7 @@ func (p *api) showCandidate(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	out := candidateJSON{
-		File: t.File().Path, Since: t.Since().UTC().Format(time.RFC3339), Counts: trialCounts(t.Counts()), Limits: limitsLive(t.Engine()),
+		File: t.File().Path, ETag: p.tags.of(t.File().Data), Since: t.Since().UTC().Format(time.RFC3339), Counts: trialCounts(t.Counts()), Limits: limitsLive(t.Engine()),
 		Disagreements: []disagreement{}, Changes: planOf(plan).Changes, LeftOut: t.LeftOut(), Skipped: t.Skipped(),
 	}
 	if out.LeftOut == nil {
@@ -116,7 +117,7 @@ func (p *api) promote(w http.ResponseWriter, r *http.Request) error {
 	if !guard.IsTyped(r, "application/json") {
 		return &problem{Status: http.StatusUnsupportedMediaType, Detail: "send Content-Type: application/json, also without a body"}
 	}
-	plan, err := p.policy.Promote(r.Context(), save)
+	plan, err := p.policy.Promote(r.Context(), save, p.ifMatch(r, "another candidate is on trial than the one in If-Match: look at how it decides first"))
 	p.changed("promote", strings.Join(append([]string{"candidate promoted"}, texts(plan)...), "; "), err)
 	return p.tell(w, plan, err, true, save)
 }
@@ -163,7 +164,7 @@ func (p *api) preview(w http.ResponseWriter, r *http.Request) error {
 		return &problem{Status: http.StatusServiceUnavailable, Detail: "another preview is being made: send this one again later"}
 	}
 	defer p.previewing.Unlock()
-	got, err := p.policy.Preview(data, p.hasToken())
+	got, err := p.policy.Preview(r.Context(), data, p.hasToken())
 	if err != nil {
 		return err
 	}

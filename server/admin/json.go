@@ -1,12 +1,14 @@
 package admin
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
 	"time"
 
+	"github.com/weirflow/weir/internal/asciijson"
 	"github.com/weirflow/weir/internal/duration"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/active"
@@ -133,15 +135,17 @@ func (p *problem) write(w http.ResponseWriter) {
 	answer(w, p.Status, "application/problem+json", p)
 }
 
-// answer writes a value as JSON.
+// answer writes a value as JSON. It may have keys, which are texts of clients, and be shown in a terminal.
 func answer(w http.ResponseWriter, status int, contentType string, v any) {
 	h := w.Header()
 	h.Set("Content-Type", contentType)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	e := json.NewEncoder(w)
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	_ = e.Encode(v) // the client has gone
+	_ = e.Encode(v)                                // of our own types
+	_, _ = w.Write(asciijson.Escape(text.Bytes())) // the client has gone
 }

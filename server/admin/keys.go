@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,7 +20,7 @@ import (
 
 // topKey is one of the heaviest or most refused keys of a limit.
 type topKey struct {
-	Key   []string `json:"key,omitempty"` // only if identities were asked for
+	Key   []string `json:"key,omitempty"` // only if identities were asked for, and of texts alone: JSON has no other bytes
 	Shown string   `json:"shown"`         // masked, unless identities were asked for
 	Count uint64   `json:"count"`         // at most
 	Error uint64   `json:"error"`         // and at least this much less
@@ -74,6 +75,8 @@ func (p *api) shownKeys(all []policy.TopKey, open bool) []topKey {
 		switch {
 		case k.Key == nil:
 			one.Long, one.Shown = true, "(a key that is too long: it is kept as a hash)"
+		case open && slices.ContainsFunc(k.Key, func(part string) bool { return !utf8.ValidString(part) }):
+			one.Shown = strings.Trim(strconv.QuoteToASCII(strings.Join(k.Key, ", ")), `"`)
 		case open:
 			one.Key, one.Shown = k.Key, strings.Join(k.Key, ", ")
 		default:

@@ -20,14 +20,16 @@ import (
 type Observers struct {
 	Durations *Durations // not for changes
 
-	secret  atomic.Pointer[[]byte] // that keys are hashed with where they are not shown
-	logging atomic.Pointer[logging]
+	secret atomic.Pointer[[]byte] // that keys are hashed with where they are not shown
+
+	logMu   sync.Mutex // held by LogTo
+	logging *logging   // nil for none
 
 	watchers atomic.Pointer[[]*Watcher] // never changed in place
 	mu       sync.Mutex                 // held while watchers is replaced
 }
 
-// MostWatchers is how many watchers there may be at once.
+// MostWatchers is how many watchers there may be at once, besides that of the log.
 const MostWatchers = 32
 
 // ErrTooMany is the error of Watch if there are MostWatchers.
@@ -89,21 +91,34 @@ func (o *Observers) Called(store string, took time.Duration) { o.Durations.store
 func (o *Observers) Watch(f Filter) (*Watcher, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	all := *o.watchers.Load()
-	if len(all) >= MostWatchers {
+	clients := 0
+	for _, w := range *o.watchers.Load() {
+		if !w.logs {
+			clients++
+		}
+	}
+	if clients >= MostWatchers {
 		return nil, ErrTooMany
 	}
 	w := newWatcher(o, f)
-	next := append(slices.Clone(all), w)
-	o.watchers.Store(&next)
+	o.replace(nil, w)
 	return w, nil
+}
+
+// replace puts a watcher in the place of another: at no time decisions go to both or to neither. Each of them may
+// be nil. The lock is held.
+func (o *Observers) replace(old, next *Watcher) {
+	all := slices.DeleteFunc(slices.Clone(*o.watchers.Load()), func(w *Watcher) bool { return w == old })
+	if next != nil {
+		all = append(all, next)
+	}
+	o.watchers.Store(&all)
 }
 
 func (o *Observers) leave(w *Watcher) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	next := slices.DeleteFunc(slices.Clone(*o.watchers.Load()), func(other *Watcher) bool { return other == w })
-	o.watchers.Store(&next)
+	o.replace(w, nil)
 }
 
 // Outcomes returns the outcomes that have the names allow, delay and deny. deny has those that are no

@@ -1,7 +1,10 @@
 package decisions
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -109,6 +112,36 @@ func TestNoneIsLostUncounted(t *testing.T) {
 		if got := uint64(len(events)) + lost.Refused + lost.Others; got != each*callers || len(events) > 2*(50<<i) {
 			t.Errorf("watcher %d: %d events and %+v lost are %d, want %d", i, len(events), lost, got, each*callers)
 		}
+	}
+}
+
+// TestLogBesideManyWatchers: however many clients watch, another LogTo replaces the log: none of the decisions from
+// then on is logged as the earlier one said, which may have shown keys.
+func TestLogBesideManyWatchers(t *testing.T) {
+	o := New()
+	var shown, hashed bytes.Buffer
+	o.LogTo(slog.New(slog.NewTextHandler(&shown, nil)), &LogOptions{Keys: true})
+	for range MostWatchers {
+		if _, err := o.Watch(Filter{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := o.Watch(Filter{}); err != ErrTooMany {
+		t.Error("a client more than may watch:", err)
+	}
+	decide(o, policy.Observed{Limit: "a", Key: policy.EncodeKey("ann")})
+	o.LogTo(slog.New(slog.NewTextHandler(&hashed, nil)), &LogOptions{})
+	decide(o, policy.Observed{Limit: "a", Key: policy.EncodeKey("bea")})
+	o.LogTo(nil, nil)
+	decide(o, policy.Observed{Limit: "a", Key: policy.EncodeKey("eve")})
+	if text := shown.String(); strings.Count(text, "msg=decision") != 1 || !strings.Contains(text, "ann") {
+		t.Errorf("the first log: %q", text)
+	}
+	if text := hashed.String(); strings.Count(text, "msg=decision") != 1 || strings.Contains(text, "bea") || !strings.Contains(text, "key_hash") {
+		t.Errorf("the second log: %q", text)
+	}
+	if n := len(*o.watchers.Load()); n != MostWatchers {
+		t.Errorf("%d watchers after the log has ended", n)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/asciijson"
 	"github.com/weirflow/weir/policy"
 )
 
@@ -22,36 +23,44 @@ const logEvery = time.Second / 2
 
 // logging writes decisions into a log until it ends.
 type logging struct {
-	end  context.CancelFunc
-	work sync.WaitGroup
+	watcher *Watcher
+	end     context.CancelFunc
+	work    sync.WaitGroup
 }
 
 // LogTo logs decisions from now on as the options say, in place of an earlier LogTo; with nil, none. Requests
 // wait for no log: what is beyond the filter's PerSecond is counted, and the count is logged.
-func (o *Observers) LogTo(log *slog.Logger, options *LogOptions) error {
-	var next *logging
+func (o *Observers) LogTo(log *slog.Logger, options *LogOptions) {
+	o.logMu.Lock()
+	defer o.logMu.Unlock()
+	before := o.logging
+	o.logging = nil
+	var old, watcher *Watcher
+	if before != nil {
+		old = before.watcher
+	}
 	if options != nil {
-		w, err := o.Watch(options.Filter)
-		if err != nil {
-			return err
-		}
 		if secret := []byte(options.Secret); len(secret) > 0 {
 			o.secret.Store(&secret)
 		}
+		watcher = newWatcher(o, options.Filter)
+		watcher.logs = true // however many clients watch, there is room for it
 		ctx, end := context.WithCancel(context.Background())
-		next = &logging{end: end}
-		next.work.Go(func() { o.log(ctx, w, log, options.Keys) })
+		next := &logging{watcher: watcher, end: end}
+		next.work.Go(func() { o.log(ctx, watcher, log, options.Keys) })
+		o.logging = next
 	}
-	if before := o.logging.Swap(next); before != nil {
+	o.mu.Lock()
+	o.replace(old, watcher)
+	o.mu.Unlock()
+	if before != nil {
 		before.end()
 		before.work.Wait()
 	}
-	return nil
 }
 
-// log writes what a watcher gets, and closes the watcher in the end.
+// log writes what a watcher gets until the context ends.
 func (o *Observers) log(ctx context.Context, w *Watcher, log *slog.Logger, keys bool) {
-	defer w.Close()
 	tick := time.NewTicker(logEvery)
 	defer tick.Stop()
 	for {
@@ -80,7 +89,7 @@ func (o *Observers) attributes(e *Event, keys bool) []slog.Attr {
 	if e.Key != "" {
 		parts, err := policy.DecodeKey(e.Key)
 		if keys && err == nil {
-			all = append(all, slog.Any("key", parts))
+			all = append(all, slog.Any("key", asciijson.Texts(parts)))
 		} else {
 			all = append(all, slog.String("key_hash", o.Hash(e.Limit, e.Key)))
 		}

@@ -57,6 +57,7 @@ type Lost struct{ Refused, Others uint64 }
 type Watcher struct {
 	of     *Observers
 	filter Filter
+	logs   bool // it is that of the log
 
 	refused, others sort
 

@@ -48,9 +48,10 @@ export async function call (method, path, body, headers = {}) {
     throw new Error(t('The server does not respond.'))
   } finally { clearTimeout(end) }
 }
+// get reads a path. A parameter that is empty is left out; of a list, which is a key, an empty part is one, too.
 export const get = (path, query = {}) => {
   const q = new URLSearchParams()
-  for (const [name, value] of Object.entries(query)) for (const v of [value].flat()) if (v !== '' && v != null) q.append(name, v)
+  for (const [name, value] of Object.entries(query)) for (const v of [value].flat()) if (v != null && (v !== '' || Array.isArray(value))) q.append(name, v)
   return call('GET', path + (q.size ? '?' + q : ''))
 }
-export const post = (path, body = {}) => call('POST', path, body)
+export const post = (path, body = {}, headers = {}) => call('POST', path, body, headers)

@@ -31,8 +31,8 @@ function frame () {
 // show builds the page that the address names.
 function show () {
   const [, name, rest] = location.hash.split('/')
-  state.name = pages[name] ? name : 'overview'
-  state.rest = rest ? decodeURIComponent(rest) : ''
+  state.name = Object.hasOwn(pages, name) ? name : 'overview'
+  try { state.rest = decodeURIComponent(rest || '') } catch { state.rest = '' } // a link that somebody has written
   document.title = names()[state.name] + ' · Weir'
   frame()
   state.page?.close?.()

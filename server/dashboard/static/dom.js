@@ -7,19 +7,23 @@ export function h (tag, attributes = {}, ...children) {
     if (value === false || value == null) continue
     if (typeof value === 'function') e.addEventListener(name.slice(2), value)
     else if (name === 'value') e.value = value
-    else e.setAttribute(name, value === true ? '' : value)
+    else e.setAttribute(name, value === true ? '' : name === 'aria-label' ? plain(String(value)) : value)
   }
   e.append(...children.flat(9).filter(c => c != null && c !== false).map(c => c instanceof Node ? c : plain(String(c))))
   return e
 }
 
-// Control characters, and those that turn the direction of a text, would make a name look like another one.
-const hidden = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g
+// Control and format characters, letters that are invisible, and heaps of accents would make a name look like another one, or
+// write over its neighbours.
+const hidden = /(?![\t\n])[\p{C}\p{Zl}\p{Zp}\u034f\u115f\u1160\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\u{e0100}-\u{e01ef}]|(?<=\p{M}\p{M})\p{M}/gu
 
 // plain is a text as it may be shown: at most 2000 characters, with everything invisible written as its number.
 export function plain (text) {
   if (text.length > 2000) text = text.slice(0, 2000) + '…'
-  return text.replace(hidden, c => '\\u' + c.charCodeAt(0).toString(16).padStart(4, '0'))
+  return text.replace(hidden, c => {
+    const n = c.codePointAt(0).toString(16).padStart(4, '0')
+    return n.length > 4 ? '\\u{' + n + '}' : '\\u' + n
+  })
 }
 
 // fill replaces what is in an element.

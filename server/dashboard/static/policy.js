@@ -142,12 +142,13 @@ export function open (main, state) {
       table(t('Latest disagreements'), [{ label: t('At') }, { label: t('now') }, { label: t('by the candidate') }, { label: t('Route'), late: true }, { label: t('Key') }],
         c.disagreements.slice(0, 12).map(d => [new Date(d.at).toLocaleTimeString(), d.live + (d.live_limit ? ' (' + d.live_limit + ')' : ''), d.candidate + (d.candidate_limit ? ' (' + d.candidate_limit + ')' : ''), d.live_route || '–', h('bdi', { class: 'key' }, d.shown || '–')]), t('None so far.')),
       h('h3', {}, t('Promoting it changes')), changes(c.changes),
-      h('div', { class: 'row' }, h('button', { class: 'main', onclick: () => confirm(t('Make the candidate the policy in force?'), promote) }, t('Promote…')))))
+      h('div', { class: 'row' }, h('button', { class: 'main', onclick: () => confirm(t('Make the candidate the policy in force?'), () => promote(c.etag)) }, t('Promote…')))))
   }
 
-  async function promote () {
+  // promote takes the candidate that was shown: another one may be on trial since then.
+  async function promote (shown) {
     document.activeElement?.blur()
-    try { await post('/v1/promote'); say(t('The candidate is in force.')); await load() } catch (e) { failed(e) }
+    try { await post('/v1/promote', {}, { 'If-Match': shown }); say(t('The candidate is in force.')); await load() } catch (e) { failed(e) }
   }
 
   return {
