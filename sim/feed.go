@@ -19,6 +19,7 @@ type batch struct {
 	ready  chan struct{} // one value when the block is parsed
 	items  []item        // their lines are counted from the start of the block
 	from   int           // the first of them that was not used yet
+	sorted bool          // made by order.sort
 	lines  int64
 	bad    int64
 	first  []BadLine // the first unreadable lines

@@ -19,6 +19,7 @@ type order struct {
 	use    func(*item) error
 
 	pending []*batch // in the order in which they came
+	large   *batch   // of sort, and used no more; it is too large for the feed's spare ones
 	count   int      // of their items
 	sorted  bool     // the pending items are in order
 	last    position // of the last pending item
@@ -109,7 +110,7 @@ func (o *order) emit(keep int) error {
 			break
 		}
 		n++
-		o.feed.release(b)
+		o.release(b)
 	}
 	o.pending = slices.Delete(o.pending, 0, n)
 	return nil
@@ -128,14 +129,27 @@ func (o *order) sort() {
 		}
 	}
 	slices.SortFunc(places, func(a, b place) int { return a.compare(b.position) })
-	all := &batch{items: make([]item, len(places)), ready: make(chan struct{}, 1)}
-	for i, p := range places {
-		all.items[i] = *p.it
+	all := &batch{sorted: true}
+	if o.large != nil {
+		all, o.large = o.large, nil
+	}
+	for _, p := range places {
+		all.items = append(all.items, *p.it)
 	}
 	for _, b := range o.pending {
-		o.feed.release(b)
+		o.release(b)
 	}
 	o.pending, o.sorted = append(o.pending[:0], all), true
+}
+
+// release gives back a batch whose items are used no more.
+func (o *order) release(b *batch) {
+	if !b.sorted {
+		o.feed.release(b)
+		return
+	}
+	clear(b.items)
+	b.items, b.from, o.large = b.items[:0], 0, b
 }
 
 // merged is how many requests merge returns at once.
