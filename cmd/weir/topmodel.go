@@ -21,7 +21,8 @@ type top struct {
 
 	width, height int
 	onKeys        bool // the keys have the cursor
-	limit         string
+	limit         row
+	chosen        bool   // by the user; until then, the limit is the first one
 	key           string // the chosen one, as it is shown
 	sort          int    // the column
 	filter        string
@@ -43,9 +44,15 @@ var columns = []struct {
 	{"keys", func(r *rates) float64 { return float64(r.keys) }},
 }
 
+// A row is a line of the limits: a limit with a roll_out has two.
+type row struct {
+	name string
+	rest bool // the shadow beyond its roll_out
+}
+
 // rates are a limit's, in a second.
 type rates struct {
-	name                              string // of the limit
+	row
 	text                              string // as it is shown
 	allowed, refused, delayed, errors float64
 	waiting, keys                     int
@@ -120,7 +127,12 @@ func (t *top) press(k tea.KeyMsg) tea.Cmd {
 	case "down", "j":
 		t.move(1)
 	case "tab":
-		t.onKeys = !t.onKeys
+		if t.onKeys = !t.onKeys; t.onKeys {
+			t.chosen = true // another limit would have other keys
+			if t.chosenKey() == nil {
+				t.move(-1) // to the first
+			}
+		}
 	case "s":
 		t.sort = (t.sort + 1) % len(columns)
 	case "/":
@@ -132,8 +144,11 @@ func (t *top) press(k tea.KeyMsg) tea.Cmd {
 		t.message = "keys are shown or masked from the next second on"
 	case "b", "l":
 		t.asking = map[string]string{"b": "ban", "l": "lift"}[name]
-		if chosen := t.chosenKey(); chosen == nil || chosen.Key == nil {
-			t.asking, t.message = "", "choose a key first (tab), and show keys (i): a masked key cannot be banned"
+		switch chosen := t.chosenKey(); {
+		case chosen == nil:
+			t.asking, t.message = "", "choose a key first: tab, then up and down"
+		case chosen.Key == nil:
+			t.asking, t.message = "", "show keys first (i), and choose one: a masked key cannot be banned"
 		}
 	}
 	return nil
@@ -159,7 +174,7 @@ func (t *top) edit(k tea.KeyMsg) {
 
 // confirm bans the chosen key, or lifts its ban, if the user says y.
 func (t *top) confirm(name string) tea.Cmd {
-	what, chosen, limit := t.asking, t.chosenKey(), t.limit
+	what, chosen, limit := t.asking, t.chosenKey(), t.limit.name
 	t.asking = ""
 	if name != "y" || chosen == nil || chosen.Key == nil {
 		t.message = "nothing was changed"
@@ -180,8 +195,8 @@ func (t *top) move(by int) {
 	}
 	all := t.rates()
 	if len(all) > 0 {
-		at := slices.IndexFunc(all, func(r rates) bool { return r.name == t.limit })
-		t.limit, t.key = all[min(max(at+by, 0), len(all)-1)].name, ""
+		at := slices.IndexFunc(all, func(r rates) bool { return r.row == t.limit })
+		t.limit, t.key, t.chosen = all[min(max(at+by, 0), len(all)-1)].row, "", true
 	}
 }
 
@@ -201,7 +216,7 @@ func (t *top) rates() (all []rates) {
 				was = o
 			}
 		}
-		r := rates{name: l.Name, text: shown(l.Name), allowed: per(l.Allowed, was.Allowed), refused: per(l.Limited+l.Banned, was.Limited+was.Banned),
+		r := rates{row: row{l.Name, l.Rest}, text: shown(l.Name), allowed: per(l.Allowed, was.Allowed), refused: per(l.Limited+l.Banned, was.Limited+was.Banned),
 			delayed: per(l.Delayed, was.Delayed), errors: per(l.Errors, was.Errors), waiting: l.Waiting, keys: l.KeysCount}
 		if l.Shadow {
 			r.text = "(" + r.text + ")"
@@ -211,8 +226,8 @@ func (t *top) rates() (all []rates) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b rates) int { return cmp.Compare(columns[t.sort].of(&b), columns[t.sort].of(&a)) })
-	if t.limit == "" && len(all) > 0 {
-		t.limit = all[0].name
+	if !t.chosen && len(all) > 0 {
+		t.limit = all[0].row
 	}
 	return all
 }
@@ -220,7 +235,7 @@ func (t *top) rates() (all []rates) {
 // keys returns the most refused keys of the chosen limit.
 func (t *top) keys() (all []liveKey) {
 	for _, l := range t.now.keys.Limits {
-		if l.Limit != t.limit {
+		if l.Limit != t.limit.name || t.limit.rest { // its keys are not counted
 			continue
 		}
 		for _, k := range l.Refused {
@@ -237,7 +252,7 @@ func (t *top) refusals(k liveKey) float64 {
 	seconds := float64(t.now.live.Now-t.before.live.Now) / 1000
 	for _, l := range t.before.keys.Limits {
 		for _, was := range l.Refused {
-			if l.Limit == t.limit && was.Shown == k.Shown && k.Count >= was.Count && seconds > 0 {
+			if l.Limit == t.limit.name && was.Shown == k.Shown && k.Count >= was.Count && seconds > 0 {
 				return float64(k.Count-was.Count) / seconds
 			}
 		}
@@ -271,13 +286,13 @@ func (t *top) View() string {
 	all := t.rates()
 	room := max(t.height-6-len(t.now.live.Stores), 4)
 	line(false, "%-24s %11s %11s %11s %9s %8s %8s", "LIMIT", "refused/s", "admitted/s", "delayed/s", "errors/s", "waiting", "keys")
-	at := slices.IndexFunc(all, func(r rates) bool { return r.name == t.limit })
+	at := slices.IndexFunc(all, func(r rates) bool { return r.row == t.limit })
 	for _, r := range window(all, at, room/2) {
-		line(!t.onKeys && r.name == t.limit, "%-24s %11.1f %11.1f %11.1f %9.1f %8d %8d", cut24(r.text), r.refused, r.allowed, r.delayed, r.errors, r.waiting, r.keys)
+		line(!t.onKeys && r.row == t.limit, "%-24s %11.1f %11.1f %11.1f %9.1f %8d %8d", cut24(r.text), r.refused, r.allowed, r.delayed, r.errors, r.waiting, r.keys)
 	}
 	keys := t.keys()
 	line(false, "")
-	line(false, "%-40s %11s %11s   MOST REFUSED BY %s", "KEY", "refused", "refused/s", shown(t.limit))
+	line(false, "%-40s %11s %11s   MOST REFUSED BY %s", "KEY", "refused", "refused/s", shown(t.limit.name))
 	if len(keys) == 0 {
 		line(false, "(no key was refused, or this limit counts none)")
 	}
@@ -301,7 +316,7 @@ func (t *top) footer() string {
 		if what == "ban" {
 			what += " for " + shown(t.server.banFor)
 		}
-		return fmt.Sprintf("%s: %s at %s? y or n", what, shown(t.key), shown(t.limit))
+		return fmt.Sprintf("%s: %s at %s? y or n", what, shown(t.key), shown(t.limit.name))
 	case t.typing:
 		return "filter: " + shown(t.filter) + "_"
 	case t.message != "":
