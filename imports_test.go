@@ -100,7 +100,7 @@ var floors = map[string][]string{
 	"server/outstanding":   {".", "policy", "internal/heap", "internal/pause"},
 	"server/...":           {".", "policy", "weirhttp", "internal/...", "server/active", "server/endpoint", "server/face", "server/guard", "server/outstanding", "server/hook", "server/policyfile"}, // a face: see tables
 	"server/memory":        {".", "internal/rules"},
-	"server/httpapi":       {".", "policy", "failover", "lease", "weirhttp", "weirclient", "internal/...", "server/active", "server/credential", "server/endpoint", "server/face", "server/guard", "server/outstanding", "server/hook", "server/memory", "server/policyfile"}, // tests use lease and weirclient
+	"server/httpapi":       {".", "policy", "failover", "lease", "weirhttp", "weirclient", "internal/...", "server/active", "server/credential", "server/decisions", "server/endpoint", "server/face", "server/guard", "server/outstanding", "server/hook", "server/memory", "server/policyfile"}, // tests use lease and weirclient
 	"server/stores":        {".", "policy", "lease", "regions", "internal/nearest", "server/stores/..."},
 	"server/stores/...":    {".", "keyed", "policy", "internal/...", "server/room", "server/stores/product", "weirredis", "weirrueidis", "weirkv", "weirmemcached", "weiretcd", "weirnats", "weircluster", "weirmysql", "weirsqlite", "weirsql", "weirpgx"}, // a product: see tables
 	"server/admin":         {".", "policy", "failover", "lease", "internal/...", "server/active", "server/dashboard", "server/decisions", "server/face", "server/guard", "server/policyfile", "server/policymetrics"},

@@ -4,9 +4,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weirflow/weir/proof/servers"
 )
 
 const adminToken = "0123456789abcdef0123456789abcdef"
@@ -135,6 +138,118 @@ func TestDashboard(t *testing.T) {
 	says("Verbrauch")
 }
 
+// TestDashboardActions: what the other test does not do: each period of the chart, a key that the list of the most refused
+// leads to, its earlier refusals, a grant, a ban that is lifted in the list, reloading the file, writing a policy to it, the
+// candidate's promotion, usage, keys that are no JSON, and signing out.
+func TestDashboardActions(t *testing.T) {
+	candidate := filepath.Join(t.TempDir(), "next.yaml")
+	b := startBrowser(t)
+	policy := dashboardPolicy(t)
+	if err := os.WriteFile(candidate, []byte(servers.FreePorts+strings.Replace(policy, "rate: 1/h, burst: 2 }", "rate: 1/h, burst: 1 }", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g := startWeir(t, policy, "--candidate", candidate)
+	load(t, "http://"+g.Gateway+"/")
+	p, _ := b.open(t, "operator", "http://"+g.Admin+"/#/overview", map[string]any{"locale": "en-GB"})
+	says := func(text string) { p.t.Helper(); p.until(`document.body.innerText.includes(` + quoted(text) + `)`) }
+	p.until(`document.querySelector('input[name=token]') !== null`)
+	p.eval(`document.querySelector('input[name=token]').value = `+quoted(adminToken)+`; document.querySelector('form').requestSubmit()`, nil)
+	for _, period := range []string{"15 min", "1 h", "24 h", "5 min"} {
+		p.click(period)
+		p.until(`[...document.querySelectorAll('button[aria-pressed=true]')].map(b => b.textContent).join() === ` + quoted(period))
+	}
+	p.until(`/a decision takes\s+[0-9.]+ [nµm]s · 99 %: [0-9.]+ [nµm]?s/.test(document.querySelector('.tiles').innerText)`)
+
+	p.eval(`location.hash = '#/keys/per-user'`, nil)
+	p.until(`document.querySelectorAll('main .bar').length > 0`)
+	p.eval(`document.querySelector('input[type=checkbox]').click()`, nil)
+	p.until(`(() => { const b = document.querySelector('button[aria-label="Look up anna"]'); b?.click(); return Boolean(b) })()`)
+	says("would be refused now")
+	says("2 of 2 used, so 0 left")
+	p.until(`[...document.querySelectorAll('caption')].find(c => c.textContent === 'Latest refusals')?.parentElement.querySelectorAll('tbody tr').length > 0`)
+	p.click("Grant…")
+	p.click("Apply")
+	says("An operator has given this key a grant.")
+	p.until(`(() => { const rows = [...document.querySelectorAll('section.card')].at(-1).querySelectorAll('tbody tr'); rows[0]?.querySelector('button').click(); return rows.length === 1 })()`)
+	says("Lifted.")
+	p.eval(`document.querySelector('input[name=key]').value = '[oops'; document.querySelector('main form').requestSubmit()`, nil)
+	says("This is not a JSON array of texts.")
+
+	p.eval(`location.hash = '#/usage'`, nil)
+	p.until(`document.querySelector('input[name=plan]') !== null`)
+	p.eval(`document.querySelector('input[name=key]').value = 'anna'; document.querySelector('main form').requestSubmit()`, nil)
+	says("Usage of anna")
+	p.until(`[...document.querySelectorAll('tbody th')].some(th => th.innerText.startsWith('per-user'))`)
+
+	p.eval(`location.hash = '#/policy'`, nil)
+	says("Candidate on trial")
+	p.until(`/requests, decided otherwise about [1-9]/.test(document.body.innerText)`)
+	p.click("Promote…")
+	p.click("Yes")
+	says("The candidate is in force.")
+	p.until(`document.querySelector('.code')?.textContent.includes('burst: 1 }')`)
+	p.click("Reload the file")
+	says("The file was read again.")
+	p.until(`document.querySelector('.code')?.textContent.includes('burst: 2 }')`)
+	p.click("Edit")
+	p.eval(`(() => { const a = document.querySelector('textarea'); a.value = a.value.replace('burst: 2 }', 'burst: 7 }'); document.querySelector('input[name=save]').click() })()`, nil)
+	p.click("Apply…")
+	p.click("Yes")
+	says("The policy is in force.")
+	if text, err := os.ReadFile(g.File); err != nil || !strings.Contains(string(text), "burst: 7 }") {
+		t.Errorf("%v: the file was not written:\n%s", err, text)
+	}
+	p.click("Sign out")
+	says("Sign in")
+	p.eval(`if (sessionStorage.length || document.querySelector('main table')) throw new Error('something is left after signing out')`, nil)
+}
+
+// TestDashboardByKeyboard: with the keyboard alone, an operator signs in, skips to the content, goes to a page, looks a key up and
+// bans it, and Escape closes a dialog. Each element that has the focus is visible.
+func TestDashboardByKeyboard(t *testing.T) {
+	b, g := startBrowser(t), startWeir(t, dashboardPolicy(t))
+	p, _ := b.open(t, "operator", "http://"+g.Admin+"/", map[string]any{"locale": "en-GB"})
+	p.until(`document.activeElement?.name === 'token'`)
+	p.press(adminToken, "Enter")
+	p.until(`document.querySelector('main table') !== null`)
+	// tab presses Tab until the element that has the focus is as a script says.
+	tab := func(script string) {
+		t.Helper()
+		for range 60 {
+			p.press("", "Tab")
+			var here bool
+			p.eval(`(() => { const e = document.activeElement; const r = e.getBoundingClientRect()
+				if (e !== document.body && (r.width === 0 || r.bottom < 0 || r.top > innerHeight)) throw new Error('the focus is out of sight: ' + e.outerHTML.slice(0, 200))
+				return `+script+` })()`, &here)
+			if here {
+				return
+			}
+		}
+		t.Fatalf("60 times Tab lead nowhere where %s", script)
+	}
+	p.eval(`document.activeElement.blur(); scrollTo(0, 0)`, nil)
+	tab(`e.id === 'skip'`)
+	p.press("", "Enter")
+	p.until(`document.activeElement.id === 'main'`)
+	p.eval(`document.activeElement.blur(); document.getElementById('skip').focus()`, nil)
+	tab(`e.hash === '#/keys'`)
+	p.press("", "Enter")
+	p.until(`document.querySelector('input[name=key]') !== null`)
+	tab(`e.name === 'key'`)
+	p.press("anna", "Enter")
+	p.until(`document.body.innerText.includes('would be admitted now')`)
+	tab(`e.textContent === 'Ban…'`)
+	p.press("", "Enter")
+	p.until(`document.querySelector('dialog[open]') !== null`)
+	p.press("", "Escape")
+	p.until(`document.querySelector('dialog') === null`)
+	tab(`e.textContent === 'Ban…'`)
+	p.press("", "Enter")
+	p.until(`document.activeElement?.name === 'for'`)
+	p.press("", "Enter")
+	p.until(`document.body.innerText.includes('An operator has banned this key.')`)
+}
+
 // serious reports the serious faults that axe finds on the page.
 func (p *page) serious(name string) {
 	p.t.Helper()
@@ -163,6 +278,14 @@ func TestDashboardForADay(t *testing.T) {
 			h.add({ now_ms: i * 2000, limits: Array.from({ length: 300 }, (_, n) => ({ name: 'limit-' + n, allowed: i * n, granted: 0, exempt: 0, delayed: 0, limited: i, banned: 0, errors: 0 })) })
 		}
 		if (h.total.coarse.count < 1400) throw new Error('no day: ' + h.total.coarse.count)
+		const { Latencies } = await import('/ui/latency.js')
+		const l = window.latencies = new Latencies()
+		for (let i = 1; i <= 43200; i++) { // half of what is new takes at most 1 ms, the rest up to 3 ms
+			l.add({ now_ms: i * 2000, decision_latency: { seconds: [0.001, 0.003], counts: [i * 5, i * 10, i * 10] },
+				stores: Array.from({ length: 300 }, (_, n) => ({ name: 's' + n, latency: { seconds: [0.001, 0.003], counts: [0, 0, i] } })) })
+		}
+		const got = [l.quantile('', 0.5), l.quantile('', 0.75), l.quantile('store s0', 0.5), l.quantile('store s299', 0.5), l.all.size, l.all.get('').length].join()
+		if (got !== '0.001,0.002,Infinity,,200,61') throw new Error('latencies: ' + got)
 		return performance.memory.usedJSHeapSize
 	})()`, &bytes)
 	if bytes > 100<<20 {

@@ -3,6 +3,7 @@ import { h, fill, say } from './dom.js'
 import { get, setToken, hasToken, Refused } from './api.js'
 import { t, language, languages, setLanguage } from './words.js'
 import { History } from './history.js'
+import { Latencies } from './latency.js'
 import * as overview from './overview.js'
 import * as keys from './keys.js'
 import * as policy from './policy.js'
@@ -11,7 +12,8 @@ import * as usage from './usage.js'
 const every = 2000
 const pages = { overview, keys, policy, usage }
 export const history = new History()
-const state = { history, live: null, page: null, name: '' }
+const latencies = new Latencies()
+const state = { history, latencies, live: null, page: null, name: '' }
 const main = document.getElementById('main')
 let timer; let asking = false; let down = false
 
@@ -71,6 +73,7 @@ async function read () {
     const live = await get('/v1/live')
     state.live = live
     history.add(live)
+    latencies.add(live)
     if (down) say(t('The server responds again.'))
     down = false
     return true
