@@ -85,8 +85,8 @@ needs:
 	fi
 	@$(MAKE) --no-print-directory browser
 
-# browser installs what drives the browser of proof/browser, the clients of proof/llm, proof/resp and proof/envoy, and the linter and generator of proof/service: packages pinned by their checksums, and none of their scripts run.
-browser: proof/browser/node_modules/playwright-core proof/llm/node_modules/openai proof/resp/node_modules/ioredis proof/envoy/node_modules/@grpc/grpc-js proof/service/node_modules/typescript
+# browser installs what drives the browser of proof/browser, the clients of proof/llm, proof/resp and proof/envoy, the linter and generator of proof/service, and the schema of proof/observe: packages pinned by their checksums, and none of their scripts run.
+browser: proof/browser/node_modules/playwright-core proof/llm/node_modules/openai proof/resp/node_modules/ioredis proof/envoy/node_modules/@grpc/grpc-js proof/service/node_modules/typescript proof/observe/node_modules/typescript
 proof/browser/node_modules/playwright-core: proof/browser/package-lock.json
 	cd proof/browser && npm ci --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
@@ -101,6 +101,9 @@ proof/envoy/node_modules/@grpc/grpc-js: proof/envoy/package-lock.json
 	@touch $@
 proof/service/node_modules/typescript: proof/service/package-lock.json
 	cd proof/service && npm ci --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+proof/observe/node_modules/typescript: proof/observe/package-lock.json
+	cd proof/observe && npm ci --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 
 build:

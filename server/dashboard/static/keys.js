@@ -82,7 +82,7 @@ export function open (main, state) {
         act(t('Grant…'), () => duration(t('Let this key pass'), d => change('/v1/grant', { limit, key, for: d }, t('The key has a grant.')))),
         (x.decided_by === 'ban' || x.decided_by === 'grant') && act(t('Lift'), () => change('/v1/lift', { limit, key }, t('Lifted.')))),
       table(t('Latest refusals'), [{ label: t('At') }, { label: t('Route') }, { label: t('cost'), number: true }, { label: t('left'), number: true }, { label: t('retry after'), number: true }],
-        x.refusals.map(r => [clock(r.at), r.route || '–', whole(r.cost), t('{0} of {1}', whole(r.remaining), whole(r.capacity)), [r.banned && t('ban') + ' ', r.retry_after_ms == null ? '–' : span(r.retry_after_ms)]]), t('None is known. Of all limits together, the latest 4096 refusals are kept.'))))
+        x.refusals.map(r => [moment(r.at), r.route || '–', whole(r.cost), t('{0} of {1}', whole(r.remaining), whole(r.capacity)), [r.banned && t('ban') + ' ', r.retry_after_ms == null ? '–' : span(r.retry_after_ms)]]), t('None is known. Of all limits together, the latest 4096 refusals are kept.'))))
   }
 
   async function change (path, body, done) {
@@ -108,6 +108,8 @@ export function open (main, state) {
   }
 }
 
+// moment writes the time of today, and otherwise the day, too.
+const moment = text => Date.now() - Date.parse(text) < 12 * 3600e3 ? new Date(text).toLocaleTimeString(document.documentElement.lang, { hourCycle: 'h23', timeStyle: 'medium' }) : clock(text)
 const wrong = text => h('p', { class: 'notice wrong', role: 'alert' }, text)
 const fact = (name, value) => [h('dt', {}, name), h('dd', {}, value)]
 const sentence = x => x.decided_by === 'ban' ? t('An operator has banned this key.') : x.decided_by === 'grant' ? t('An operator has given this key a grant.')
