@@ -149,6 +149,7 @@ GUARD     ?= 1h
 # Each line is a directory and the arguments of go test there.
 define LONG
 .      ./weirtest -run Conform -walks $(WALKS)
+.      ./sim -v -run LargeLog -lines 10000000
 .      ./failover -run BoundOfShares -failover.schedules 1000
 .      . -run UnchangedPart|AnotherClock -count $(REPEATS)
 .      ./lease -race -run EverythingAtOnce -lease.calls 30000

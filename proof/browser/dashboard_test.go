@@ -158,7 +158,7 @@ func TestDashboardActions(t *testing.T) {
 		p.click(period)
 		p.until(`[...document.querySelectorAll('button[aria-pressed=true]')].map(b => b.textContent).join() === ` + quoted(period))
 	}
-	p.until(`/a decision takes\s+[0-9.]+ [nµm]s · 99 %: [0-9.]+ [nµm]?s/.test(document.querySelector('.tiles').innerText)`)
+	p.until(`/a decision takes\s+[0-9.]+ [nµm]s\s+99 %: [0-9.]+ [nµm]?s/.test(document.querySelector('.tiles').innerText)`)
 
 	p.eval(`location.hash = '#/keys/per-user'`, nil)
 	p.until(`document.querySelectorAll('main .bar').length > 0`)

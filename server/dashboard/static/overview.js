@@ -34,8 +34,8 @@ export function open (main, state) {
     fill(at.policy, live.file || t('demo'), ' · ', t('in force since {0}', clock(live.since)), live.from === 'api' ? ' · ' + t('sent over the API') : '')
     fill(at.tiles, [
       [t('admitted'), rates[0]], [t('delayed'), rates[1]], [t('refused'), rates[2], sum > 0 && (100 * rates[2] / sum).toFixed(1) + ' %'], [t('store errors'), rates[3]]
-    ].map(([name, n, more]) => tile(name, number(n), ' /s', more && ' · ' + more)),
-    tile(t('a decision takes'), duration(state.latencies.quantile('', 0.5)), ' · ', t('99 %: {0}', duration(state.latencies.quantile('', 0.99)))))
+    ].map(([name, n, more]) => tile(name, number(n), h('small', {}, ' /s', more && ' · ' + more))),
+    tile(t('a decision takes'), duration(state.latencies.quantile('', 0.5)), h('small', { class: 'line' }, t('99 %: {0}', duration(state.latencies.quantile('', 0.99))))))
     drawChart(live)
     const since = live.now_ms - 120e3
     fill(at.limits, table(t('Limits'), [
@@ -75,7 +75,7 @@ export function open (main, state) {
   return { update }
 }
 
-const tile = (name, value, ...more) => h('div', { class: 'tile' }, h('dt', {}, name), h('dd', {}, value, h('small', {}, more)))
+const tile = (name, value, ...more) => h('div', { class: 'tile' }, h('dt', {}, name), h('dd', {}, value, ...more))
 
 function stores (live, latencies) {
   if (live.stores.length === 0) return null
