@@ -175,6 +175,7 @@ proof  ./edge -v -run NothingReachesUncounted -guard $(GUARD)
 proof  ./edge -v -run NoVariantReachesUncounted -guard $(GUARD)
 proof  ./edge -v -run H2spec|WebSocketCorpus|Trickling -guard $(GUARD)
 proof  ./edge -v -run TestDesync -guard $(GUARD)
+proof  ./observe -run Attacker -attackers 1000000
 proof  ./caddy -caddy.race
 proof  ./resp -run Connections -connections 10000
 proof  ./service -run ManyConnections -connections 10000

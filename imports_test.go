@@ -38,6 +38,7 @@ var floors = map[string][]string{
 	"weirhttp":             {".", "adaptive", "policy", "keyed", "failover", "group", "internal/..."}, // the Transport has an adaptive limit for each server
 	"sim":                  {".", "policy", "keyed", "internal/..."},
 	"weirtest":             {".", "policy", "keyed", "weirhttp", "internal/..."}, // everything but sim
+	"internal/asciijson":   nil,
 	"internal/attached":    nil,
 	"internal/cell":        nil,
 	"internal/clientwait":  nil,

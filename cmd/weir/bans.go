@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +8,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weirflow/weir/internal/asciijson"
 )
 
 func bansCommand() *cobra.Command {
@@ -28,7 +29,7 @@ func bansCommand() *cobra.Command {
 					return err
 				}
 				if asJSON {
-					return json.NewEncoder(out).Encode(list)
+					return printJSON(out, list)
 				}
 				if len(s.addresses) > 1 {
 					fmt.Fprintln(out, address)
@@ -61,23 +62,6 @@ func keyText(parts []string) string {
 	if parts == nil {
 		parts = []string{}
 	}
-	return asciiJSON(parts)
-}
-
-// asciiJSON writes strings as JSON in ASCII.
-func asciiJSON(parts []string) string {
-	data, _ := json.Marshal(parts) // strings can always be encoded
-	var b strings.Builder
-	for _, r := range string(data) {
-		switch {
-		case r > 0xffff:
-			r -= 0x10000
-			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
-		case r >= 0x7f:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
+	quoted, _ := asciijson.Marshal(parts) // strings can always be encoded
+	return string(quoted)
 }

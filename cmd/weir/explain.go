@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -101,7 +100,7 @@ KEY is the parts of the limit's key, separated by commas, or a JSON array of the
 				return err
 			}
 			if asJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(x)
+				return printJSON(cmd.OutOrStdout(), x)
 			}
 			return x.print(cmd.OutOrStdout())
 		},
@@ -131,7 +130,7 @@ func (x *explanation) print(to io.Writer) error {
 		rule += " " + name + "=" + x.Fields[name]
 	}
 	fmt.Fprintf(w, "limit\t%s\n", x.Limit)
-	fmt.Fprintf(w, "key\t%s\n", strings.Join(x.Key, ","))
+	fmt.Fprintf(w, "key\t%s\n", keyText(x.Key))
 	fmt.Fprintf(w, "rule\t%s\n", rule)
 	fmt.Fprintf(w, "decided by\t%s\n", strings.TrimSpace(x.By+" "+x.Plan))
 	fmt.Fprintf(w, "left\t%d of %d\n", x.Remaining, x.Capacity)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -294,10 +293,5 @@ func printReport(cmd *cobra.Command, report textReport, asJSON bool) error {
 	if !asJSON {
 		return report.WriteText(cmd.OutOrStdout())
 	}
-	text, err := json.Marshal(report)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", text)
-	return err
+	return printJSON(cmd.OutOrStdout(), report)
 }

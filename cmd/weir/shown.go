@@ -1,10 +1,13 @@
 package main
 
 import (
+	"io"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/weirflow/weir/internal/asciijson"
 )
 
 // longShown is how many bytes of a text from elsewhere are shown.
@@ -42,4 +45,15 @@ func shownKey(parts []string) string {
 		all[i] = shown(p)
 	}
 	return strings.Join(all, ",")
+}
+
+// printJSON prints a value as one line of JSON. It is in ASCII: texts in it may be from clients, and none of them can do
+// anything to a terminal.
+func printJSON(w io.Writer, v any) error {
+	text, err := asciijson.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(text, '\n'))
+	return err
 }

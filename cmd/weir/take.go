@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -86,7 +85,7 @@ KEY is the parts of the limit's key, separated by commas, or a JSON array of the
 func (d *taken) report(cmd *cobra.Command, asJSON bool) error {
 	out := cmd.OutOrStdout()
 	if asJSON {
-		if err := json.NewEncoder(out).Encode(d); err != nil {
+		if err := printJSON(out, d); err != nil {
 			return err
 		}
 	} else {

@@ -72,7 +72,7 @@ KEY is the parts of the limit's key, separated by commas, or a JSON array of the
 					return err
 				}
 				if asJSON {
-					return json.NewEncoder(cmd.OutOrStdout()).Encode(list)
+					return printJSON(cmd.OutOrStdout(), list)
 				}
 				return printUsage(cmd.OutOrStdout(), list.Usage)
 			})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirflow/weir/internal/asciijson"
 	"github.com/weirflow/weir/internal/duration"
 )
 
@@ -200,7 +201,7 @@ func (w *watching) print(to io.Writer, address, name, text string) error {
 			return err
 		}
 		if w.asJSON {
-			fmt.Fprintf(to, "{\"lost\":%s}\n", text)
+			fmt.Fprintf(to, "{\"lost\":%s}\n", asciijson.Escape([]byte(text)))
 		} else {
 			fmt.Fprintf(to, "%s(left out: %d refusals, %d others)\n", from, lost.Refused, lost.Others)
 		}
@@ -210,7 +211,7 @@ func (w *watching) print(to io.Writer, address, name, text string) error {
 		return nil // of a later version
 	}
 	if w.count++; w.asJSON {
-		fmt.Fprintln(to, text)
+		fmt.Fprintf(to, "%s\n", asciijson.Escape([]byte(text)))
 	} else {
 		var d decided
 		if err := json.Unmarshal([]byte(text), &d); err != nil {

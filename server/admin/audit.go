@@ -12,9 +12,9 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"unicode/utf16"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/asciijson"
 	"github.com/weirflow/weir/server/policyfile"
 )
 
@@ -85,11 +85,11 @@ func (l *auditLog) write(line *audited) error {
 		line.Detail += fmt.Sprintf(" (%d lines like this were left out)", l.left)
 		l.left = 0
 	}
-	text, err := json.Marshal(line)
+	text, err := asciijson.Marshal(line) // none of it can do anything to a terminal
 	if err != nil {
 		return err
 	}
-	text = append(asciiOnly(text), '\n')
+	text = append(text, '\n')
 	if l.path == "stderr" {
 		_, err = l.stderr.Write(text)
 		return err
@@ -104,23 +104,6 @@ func (l *auditLog) write(line *audited) error {
 		err = e
 	}
 	return err
-}
-
-// asciiOnly escapes the characters of a JSON text that are not ASCII: none of them reaches a terminal.
-func asciiOnly(text []byte) []byte {
-	var b bytes.Buffer
-	for _, r := range string(text) {
-		switch {
-		case r < 0x7f:
-			b.WriteRune(r)
-		case r > 0xffff:
-			one, two := utf16.EncodeRune(r)
-			fmt.Fprintf(&b, `\u%04x\u%04x`, one, two)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		}
-	}
-	return b.Bytes()
 }
 
 // isAudited reports whether a request gets a line: it may change something, or shows whose keys these are.

@@ -1,12 +1,14 @@
 package admin
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
 	"time"
 
+	"github.com/weirflow/weir/internal/asciijson"
 	"github.com/weirflow/weir/internal/duration"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/active"
@@ -140,8 +142,10 @@ func answer(w http.ResponseWriter, status int, contentType string, v any) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	e := json.NewEncoder(w)
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	_ = e.Encode(v) // the client has gone
+	_ = e.Encode(v)                             // all values here can be encoded
+	_, _ = w.Write(asciijson.Escape(b.Bytes())) // the client has gone
 }

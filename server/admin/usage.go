@@ -2,11 +2,11 @@ package admin
 
 import (
 	"encoding/csv"
-	"encoding/json"
 	"net/http"
 	"strconv"
 	"time"
 
+	"github.com/weirflow/weir/internal/asciijson"
 	"github.com/weirflow/weir/policy"
 )
 
@@ -74,8 +74,14 @@ func (p *api) exportUsage(w http.ResponseWriter, r *http.Request) error {
 	switch r.URL.Query().Get("format") {
 	case "", "jsonl":
 		h.Set("Content-Type", "application/jsonl")
-		out := json.NewEncoder(w)
-		write = func(u usage) error { return out.Encode(u) }
+		write = func(u usage) error {
+			text, err := asciijson.Marshal(u)
+			if err != nil {
+				return err
+			}
+			_, err = w.Write(append(text, '\n'))
+			return err
+		}
 	case "csv":
 		h.Set("Content-Type", "text/csv; charset=utf-8")
 		out := csv.NewWriter(w)
@@ -107,7 +113,7 @@ func csvLine(u usage) []string {
 	}
 	key := ""
 	if u.Key != nil || u.Error == "" {
-		text, err := json.Marshal(u.Key)
+		text, err := asciijson.Marshal(u.Key)
 		if err == nil {
 			key = string(text)
 		}

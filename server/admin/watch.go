@@ -2,7 +2,6 @@ package admin
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/asciijson"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/decisions"
 )
@@ -128,7 +128,7 @@ func (p *api) watch(w http.ResponseWriter, r *http.Request) error {
 
 // event writes a server-sent event.
 func event(out *bytes.Buffer, name string, v any) {
-	text, err := json.Marshal(v) // one line
+	text, err := asciijson.Marshal(v) // one line
 	if err != nil {
 		return // not of these types
 	}
