@@ -278,7 +278,9 @@ func TestDashboardForADay(t *testing.T) {
 			h.add({ now_ms: i * 2000, limits: Array.from({ length: 300 }, (_, n) => ({ name: 'limit-' + n, allowed: i * n, granted: 0, exempt: 0, delayed: 0, limited: i, banned: 0, errors: 0 })) })
 		}
 		if (h.total.coarse.count < 1400) throw new Error('no day: ' + h.total.coarse.count)
-		const { Latencies } = await import('/ui/latency.js')
+		const { Latencies, duration } = await import('/ui/latency.js')
+		const texts = [null, 0, 4.4e-8, 9.996e-4, 1.234e-3, 0.9996, 2, Infinity].map(duration).join()
+		if (texts !== '–,0 ns,44 ns,1 ms,1.2 ms,1 s,2 s,> 1 s') throw new Error(texts)
 		const l = window.latencies = new Latencies()
 		for (let i = 1; i <= 43200; i++) { // half of what is new takes at most 1 ms, the rest up to 3 ms
 			l.add({ now_ms: i * 2000, decision_latency: { seconds: [0.001, 0.003], counts: [i * 5, i * 10, i * 10] },

@@ -47,7 +47,8 @@ export class Latencies {
 export function duration (s) {
   if (s == null) return '–'
   if (s === Infinity) return '> 1 s'
-  for (const [size, unit] of [[1, 's'], [1e-3, 'ms'], [1e-6, 'µs'], [0, 'ns']]) {
-    if (s >= size) return String(Number((s / (size || 1e-9)).toPrecision(2))) + ' ' + unit
+  for (const [size, unit] of [[1, 's'], [1e-3, 'ms'], [1e-6, 'µs'], [1e-9, 'ns']]) {
+    const n = Number((s / size).toPrecision(2))
+    if (n >= 1 || unit === 'ns') return n + ' ' + unit
   }
 }
