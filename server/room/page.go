@@ -87,6 +87,9 @@ func (v *visit) showPage(t reply) {
 	p.Script = template.HTML(fmt.Sprintf(`<script nonce="%s" data-after="%d" data-state="%s" data-turn="%s" data-cookies="%s" data-place="%s" data-wait="%s">%s</script>`,
 		nonce, p.Refresh, p.State, template.HTMLEscapeString(w.turn), template.HTMLEscapeString(w.cookies), template.HTMLEscapeString(p.PlaceLabel),
 		template.HTMLEscapeString(p.WaitLabel), pageScript))
+	if v.isPreview {
+		p.Head, p.Script = `<meta charset="utf-8">`, ""
+	}
 	var body bytes.Buffer
 	if err := v.room.page.Execute(&body, p); err != nil {
 		v.room.log.Error("waiting room: its page cannot be shown", "room", v.room.settings.Name, "error", err)

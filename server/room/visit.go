@@ -37,6 +37,7 @@ type visit struct {
 	wantsJSON      bool   // an app asks for JSON
 	pollOnly       bool   // the request only asks for the state
 	mayJoin        bool   // the visitor may join the queue
+	isPreview      bool   // the page is shown to an operator, without its script
 }
 
 // newVisit reads the visitor's ticket and wishes from a request.

@@ -8,16 +8,17 @@ import * as overview from './overview.js'
 import * as keys from './keys.js'
 import * as policy from './policy.js'
 import * as usage from './usage.js'
+import * as rooms from './rooms.js'
 
 const every = 2000
-const pages = { overview, keys, policy, usage }
+const pages = { overview, keys, policy, rooms, usage }
 export const history = new History()
 const latencies = new Latencies()
 const state = { history, latencies, live: null, page: null, name: '' }
 const main = document.getElementById('main')
 let timer; let asking = false; let down = false
 
-const names = () => ({ overview: t('Overview'), keys: t('Keys'), policy: t('Policy'), usage: t('Usage') })
+const names = () => ({ overview: t('Overview'), keys: t('Keys'), policy: t('Policy'), rooms: t('Waiting rooms'), usage: t('Usage') })
 
 function frame () {
   document.getElementById('skip').textContent = t('Skip to the content')

@@ -128,7 +128,7 @@ export function parse (text) {
 // write is the other way round.
 export const write = parts => parts.some(p => p !== p.trim() || /[,[\]]/.test(p) || p === '') ? JSON.stringify(parts) : parts.join(',')
 
-function dialog (title, inside, ok, then) {
+export function dialog (title, inside, ok, then) {
   const d = h('dialog', { 'aria-label': title })
   d.append(h('form', { method: 'dialog', onsubmit: () => { d.close(); then() } }, h('h2', {}, title), inside,
     h('div', { class: 'row' }, h('button', { class: 'main', value: 'ok' }, ok), h('button', { type: 'button', onclick: () => d.close() }, t('Cancel')))))
