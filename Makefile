@@ -86,8 +86,8 @@ needs:
 	fi
 	@$(MAKE) --no-print-directory browser
 
-# browser installs what drives the browser of proof/browser, the clients of proof/llm, proof/resp and proof/envoy, and the linter and generator of proof/service: packages pinned by their checksums, and none of their scripts run.
-browser: proof/browser/node_modules/playwright-core proof/llm/node_modules/openai proof/resp/node_modules/ioredis proof/envoy/node_modules/@grpc/grpc-js proof/service/node_modules/typescript
+# browser installs what drives the browser of proof/browser, the clients of proof/llm, proof/resp and proof/envoy, the linter and generator of proof/service, and the schema of proof/observe: packages pinned by their checksums, and none of their scripts run.
+browser: proof/browser/node_modules/playwright-core proof/llm/node_modules/openai proof/resp/node_modules/ioredis proof/envoy/node_modules/@grpc/grpc-js proof/service/node_modules/typescript proof/observe/node_modules/typescript
 proof/browser/node_modules/playwright-core: proof/browser/package-lock.json
 	cd proof/browser && npm ci --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
@@ -102,6 +102,9 @@ proof/envoy/node_modules/@grpc/grpc-js: proof/envoy/package-lock.json
 	@touch $@
 proof/service/node_modules/typescript: proof/service/package-lock.json
 	cd proof/service && npm ci --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+proof/observe/node_modules/typescript: proof/observe/package-lock.json
+	cd proof/observe && npm ci --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 
 build:
@@ -147,6 +150,7 @@ GUARD     ?= 1h
 # Each line is a directory and the arguments of go test there.
 define LONG
 .      ./weirtest -run Conform -walks $(WALKS)
+.      ./sim -v -run LargeLog -lines 10000000
 .      ./failover -run BoundOfShares -failover.schedules 1000
 .      . -run UnchangedPart|AnotherClock -count $(REPEATS)
 .      ./lease -race -run EverythingAtOnce -lease.calls 30000
@@ -172,6 +176,7 @@ proof  ./edge -v -run NothingReachesUncounted -guard $(GUARD)
 proof  ./edge -v -run NoVariantReachesUncounted -guard $(GUARD)
 proof  ./edge -v -run H2spec|WebSocketCorpus|Trickling -guard $(GUARD)
 proof  ./edge -v -run TestDesync -guard $(GUARD)
+proof  ./observe -run Attacker -attackers 1000000
 proof  ./caddy -caddy.race
 proof  ./resp -run Connections -connections 10000
 proof  ./service -run ManyConnections -connections 10000

@@ -101,10 +101,10 @@ var floors = map[string][]string{
 	"server/outstanding":   {".", "policy", "internal/heap", "internal/pause"},
 	"server/...":           {".", "policy", "weirhttp", "internal/...", "server/active", "server/endpoint", "server/face", "server/guard", "server/outstanding", "server/hook", "server/policyfile"}, // a face: see tables
 	"server/memory":        {".", "internal/rules"},
-	"server/httpapi":       {".", "policy", "failover", "lease", "weirhttp", "weirclient", "internal/...", "server/active", "server/credential", "server/endpoint", "server/face", "server/guard", "server/outstanding", "server/hook", "server/memory", "server/policyfile"}, // tests use lease and weirclient
+	"server/httpapi":       {".", "policy", "failover", "lease", "weirhttp", "weirclient", "internal/...", "server/active", "server/credential", "server/decisions", "server/endpoint", "server/face", "server/guard", "server/outstanding", "server/hook", "server/memory", "server/policyfile"}, // tests use lease and weirclient
 	"server/stores":        {".", "policy", "lease", "regions", "internal/nearest", "server/stores/..."},
 	"server/stores/...":    {".", "keyed", "policy", "internal/...", "server/room", "server/stores/product", "weirredis", "weirrueidis", "weirkv", "weirmemcached", "weiretcd", "weirnats", "weircluster", "weirmysql", "weirsqlite", "weirsql", "weirpgx"}, // a product: see tables
-	"server/admin":         {".", "policy", "failover", "lease", "internal/...", "server/active", "server/dashboard", "server/decisions", "server/face", "server/guard", "server/policyfile", "server/policymetrics"},
+	"server/admin":         {".", "policy", "failover", "lease", "internal/...", "server/active", "server/dashboard", "server/decisions", "server/face", "server/guard", "server/policyfile", "server/policymetrics", "server/room"},
 	"server/dashboard":     nil,
 	"server/policymetrics": {".", "policy", "adaptive", "lease", "server/active", "server/decisions"},
 	"server/gateway":       {".", "adaptive", "adaptive/signals", "policy", "keyed", "weirhttp", "internal/...", "server/active", "server/face", "server/plain", "server/policyfile", "server/listen", "server/accesslog", "server/policymetrics", "server/room", "server/upstream", "sim"}, // tests use sim: it reads the access log

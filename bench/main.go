@@ -44,6 +44,7 @@ func sections() []section {
 		{"keygrowth", "the longest Take while a table grows to 10,000,000 keys", keyGrowth},
 		{"keyflood", "100,000,000 keys through a table that keeps 1,000,000", keyFlood},
 		{"replay", "the replay of an access log: parsing, deciding, and the whole way", replay},
+		{"observed", "what metrics, the most refused keys and a page of the dashboard add", observed},
 		{"redis", "limits in Redis, beside redis_rate and a script that does nothing", redis},
 		{"kv", "a token bucket in memcached, MariaDB, etcd and NATS: callers that share writes, beside callers that do not", kv},
 		{"sql", "a token bucket in PostgreSQL, MariaDB and SQLite, beside programs that lock the row, and the UPDATE alone", sql},

@@ -11,7 +11,7 @@ func TestSubjectsDecideAsIntended(t *testing.T) {
 	var all []contest
 	for _, procs := range []int{1, 4} {
 		for _, yes := range []bool{true, false} {
-			all = append(all, takeContest(yes, procs), reserveContest(yes, procs))
+			all = append(all, takeContest(yes, procs), reserveContest(yes, procs), observedContest(yes, procs))
 			if procs > 1 {
 				all = append(all, limitsContest(yes, procs))
 			}

@@ -263,6 +263,8 @@ func show(v reflect.Value) string {
 	switch of := v.Interface().(type) {
 	case time.Duration:
 		return duration.Format(of)
+	case time.Time:
+		return of.UTC().Format(time.RFC3339)
 	case fmt.Stringer:
 		return of.String()
 	}

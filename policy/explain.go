@@ -3,11 +3,13 @@ package policy
 import (
 	"context"
 	"fmt"
+	"math/bits"
 	"strings"
 	"time"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/duration"
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // An Explanation says why a limit decides about a key as it does.
@@ -18,6 +20,10 @@ type Explanation struct {
 	By       string            // "limit", "plan", "ban", "grant", "exemption" or "roll_out"
 	Override time.Duration     // until the ban or the grant ends; 0 without one
 	Store    string            // empty for a limit in memory
+
+	// Waits is for how long a request would be delayed that may wait in the queue of the limit, which Take does not;
+	// 0 if the queue is full, or if there is none.
+	Waits time.Duration
 }
 
 // Explain says why Take would admit or refuse an ask. It charges and counts nothing.
@@ -61,7 +67,70 @@ func (e *Engine) Explain(ctx context.Context, ask Ask) (*Explanation, error) {
 		x.Rule = n.limit.Limit.Limit
 	}
 	x.Fields = fieldTexts(x.Rule)
+	x.Waits = x.waits()
 	return x, nil
+}
+
+// waits computes Waits. A queue is the wait of the request that comes next, and is full from the wait on that all of its
+// places but the last one take.
+func (x *Explanation) waits() time.Duration {
+	each := &x.Answer.Each[0]
+	d := each.Decision
+	if !rules.KindOf(x.Rule).Queues || d.Allowed || d.RetryAfter == weir.Never || !each.Evaluated || d.Limit <= 1 || x.By == "ban" {
+		return 0
+	}
+	const unit = time.Microsecond // of a store's clock: both times were rounded
+	if d.ResetAfter-unit > muldiv(each.Window, d.Limit-each.Cost, d.Limit) {
+		return 0
+	}
+	return d.RetryAfter
+}
+
+// muldiv is a part of a duration: n of m.
+func muldiv(d time.Duration, n, m int64) time.Duration {
+	if n < 0 {
+		return -1
+	}
+	high, low := bits.Mul64(uint64(max(d, 0)), uint64(n))
+	part, _ := bits.Div64(high, low, uint64(m)) // n <= m
+	return time.Duration(part)
+}
+
+// Arithmetic says how the decision follows from the state: what is used, what a request needs, when that is back, and how. It is
+// empty if the state does not matter, as for a ban.
+func (x *Explanation) Arithmetic() string {
+	each := &x.Answer.Each[0]
+	d := each.Decision
+	if x.By == "ban" || each.Exempt || x.Answer.Err != nil || d.Limit <= 0 {
+		return ""
+	}
+	text := fmt.Sprintf("%d of %d used, so %d left, and a cost of %d", d.Limit-d.Remaining, d.Limit, d.Remaining, each.Cost)
+	back := rules.KindOf(x.Rule).Returns
+	switch {
+	case d.Allowed:
+		text += " is admitted"
+	case d.RetryAfter == weir.Never:
+		return text + fmt.Sprintf(" is more than %d, which is all that there ever is", d.Limit)
+	case x.Waits > 0:
+		text = fmt.Sprintf("the queue is %s long, and a request waits so long", shortest(x.Waits))
+	case rules.KindOf(x.Rule).Queues && d.ResetAfter > 0:
+		text = fmt.Sprintf("the queue of %d is full", d.Limit-1)
+	default:
+		text += fmt.Sprintf(" has to wait for %d more, which takes %s", max(each.Cost-d.Remaining, 1), shortest(d.RetryAfter))
+	}
+	if back != "" {
+		text += ": " + back
+	}
+	if d.ResetAfter > 0 {
+		text += fmt.Sprintf("; all of it is back in %s", shortest(d.ResetAfter))
+	}
+	return text
+}
+
+// shortest writes a duration in whole milliseconds, rounded up: sooner would be too early.
+func shortest(d time.Duration) string {
+	const unit = time.Millisecond
+	return duration.Format((d + unit - 1) / unit * unit)
 }
 
 // String says it in a sentence.
@@ -90,8 +159,10 @@ func (x *Explanation) String() string {
 	case d.Allowed:
 	case d.RetryAfter == weir.Never:
 		text = "refused, and no wait helps"
+	case x.Waits > 0:
+		text = "delayed: a request waits " + shortest(x.Waits) + " in the queue, and a take, which does not wait, is refused"
 	default:
-		text = "refused for another " + duration.Format(max(d.RetryAfter.Round(time.Millisecond), time.Millisecond))
+		text = "refused for another " + shortest(d.RetryAfter)
 	}
 	if a.Shadow {
 		text = "shadow, not enforced: " + text

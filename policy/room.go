@@ -40,6 +40,12 @@ type WaitingRoom struct {
 	Text       string // of the page; the same
 	Language   string // of the page: "en", "de", "es", "fr"; default: the visitor's
 	Page       string // a file with your own page
+
+	// nobody is admitted before this time, and visitors who have come by then are drawn by lot; zero: the room is open
+	Opens    time.Time
+	Pause    bool   // nobody is admitted, and visitors keep their places
+	Drain    bool   // no visitor gets a new place, and those who wait are admitted
+	Announce string // what the page says besides
 }
 
 // Defaults of a WaitingRoom.
@@ -118,6 +124,7 @@ func (p *Policy) room(name string) *WaitingRoom {
 const (
 	maxRoom     = 10_000_000     // visitors that wait or are inside
 	maxRoomTime = 24 * time.Hour // of each duration
+	maxAnnounce = 1000           // bytes
 
 	maxRoomRate = 1_000_000_000 // visitors, in any time
 	// the burst times the microseconds of Admit.Per; a store counts in doubles
@@ -198,6 +205,9 @@ func (c *checker) roomWords(r *WaitingRoom) {
 	}
 	if r.Status != 0 && !slices.Contains(roomStatuses, r.Status) {
 		c.wrong(fmt.Sprintf("%d is not a status for waiting visitors", r.Status), "write 503, 429, 202 or 200", "waiting_rooms", r.Name, "status")
+	}
+	if len(r.Announce) > maxAnnounce {
+		c.wrong(fmt.Sprintf("the announcement has %d bytes", len(r.Announce)), fmt.Sprintf("write at most %d", maxAnnounce), "waiting_rooms", r.Name, "announce")
 	}
 	if r.OnFailure != "" && r.Store == "" {
 		c.wrong("the room is in no store that could fail", "take on_failure out, or name a store", "waiting_rooms", r.Name, "on_failure")

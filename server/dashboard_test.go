@@ -69,7 +69,8 @@ func TestDashboardKeys(t *testing.T) {
 		}
 	}
 	x := a.ask("GET", "/v1/explain?limit=per-user&key=anna@example.com", "")
-	if !strings.Contains(x.text, `"allowed": false`) || !strings.Contains(x.text, `"clears_at"`) || !strings.Contains(x.text, `"rate": "1/h"`) {
+	if !strings.Contains(x.text, `"allowed": false`) || !strings.Contains(x.text, `"clears_at"`) || !strings.Contains(x.text, `"rate": "1/h"`) ||
+		!strings.Contains(x.text, `"arithmetic": "2 of 2 used, so 0 left, `) || strings.Count(x.text, `"at": `) != 2 || strings.Count(x.text, `"route": "/"`) != 2 {
 		t.Error(x.text)
 	}
 	for body, want := range map[string]int{
@@ -117,7 +118,7 @@ func TestResponsesAreASCII(t *testing.T) {
 func TestDashboardLive(t *testing.T) {
 	a := watched(t, "anna", "anna", "anna")
 	got := a.ask("GET", "/v1/live", "")
-	for _, want := range []string{`"name": "per-user"`, `"rule": "burst=2 rate=1/h"`, `"limited": 1`, `"shadow": true`, `"key": "header.user-id"`} {
+	for _, want := range []string{`"name": "per-user"`, `"rule": "burst=2 rate=1/h"`, `"limited": 1`, `"shadow": true`, `"key": "header.user-id"`, `"decision_latency": {`} {
 		if !strings.Contains(got.text, want) {
 			t.Errorf("no %s in %s", want, got.text)
 		}

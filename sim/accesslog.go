@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/big"
 	"net/http"
+	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -150,13 +152,20 @@ func nanoseconds(second int64) (int64, error) {
 }
 
 // parseCommon reads HOST IDENT USER [TIME] "REQUEST" STATUS BYTES, and "REFERER" "USER-AGENT" where
-// they follow.
+// they follow; also after a virtual host.
 func (p *parser) parseCommon(line string, it *item) (err error) {
 	first := strings.IndexByte(line, ' ')
 	if first <= 0 {
 		return errors.New("no first field: want HOST IDENT USER [TIME] and a request")
 	}
 	it.client = line[:first]
+	if !strings.HasPrefix(line[first:], " - ") { // nearly all lines have no ident
+		if host, rest, ok := cutVirtualHost(line[:first], line[first+1:]); ok {
+			it.host, line = host, rest
+			first = strings.IndexByte(line, ' ')
+			it.client = line[:first]
+		}
+	}
 	clock, rest, ok := cutClock(line[first:])
 	if !ok {
 		return errNoTime
@@ -189,6 +198,21 @@ func (p *parser) parseCommon(line string, it *item) (err error) {
 		it.combined = true
 	}
 	return nil
+}
+
+// cutVirtualHost cuts off the virtual host that Apache's vhost_combined writes before the client: HOST:PORT, or
+// HOST before an address, which is no ident.
+func cutVirtualHost(first, rest string) (host, line string, ok bool) {
+	second, more, _ := strings.Cut(rest, " ")
+	if clock := strings.IndexByte(more, '['); clock < 0 || strings.Count(more[:clock], " ") < 2 || second == "" {
+		return "", "", false
+	}
+	name, port, _ := strings.Cut(first, ":")
+	if _, err := strconv.ParseUint(port, 10, 16); err == nil && name != "" {
+		return first, rest, true
+	}
+	_, err := netip.ParseAddr(second)
+	return first, rest, err == nil
 }
 
 // quoted cuts off a "..." after a space, in which \" does not end it. An unterminated one ends with

@@ -117,5 +117,5 @@ type clientCount struct {
 	activity
 	limited, delayed int64
 	used             float32  // the most of a limit that it has used, from 0 to 1
-	by               []uint64 // which limits refused it, then on which routes it was refused; a set of bits
+	by               []uint64 // which limits refused it, which would have as shadows, and on which routes it was refused; a set of bits
 }

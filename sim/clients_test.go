@@ -1,12 +1,16 @@
 package sim
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/policy"
 )
 
 // TestClientsAndHours: distinct clients, their peaks and the hours equal counts made from the lines and the
@@ -92,5 +96,45 @@ func TestClientTableSamples(t *testing.T) {
 		if a.requests < 1 || a.requests > 2 {
 			t.Errorf("%s: %+v", client, a)
 		}
+	}
+}
+
+// TestClientsOfShadows: of a shadow limit, the report says how many clients it would have limited. Those of its limit and
+// of others are not mixed up, also with so many limits that the bits of a client take several words.
+func TestClientsOfShadows(t *testing.T) {
+	once := weir.TokenBucket{Rate: weir.PerDay(1), Burst: 1}
+	p := policy.Policy{
+		Limits: []policy.Limit{{Name: "strict", Key: []string{"client.ip"}, Limit: weir.TokenBucket{Rate: weir.PerDay(1), Burst: 3}}},
+		Routes: []policy.Route{{Match: "/a", Limits: []string{"strict"}}, {Match: "/b"}},
+	}
+	for i := range 70 {
+		name := fmt.Sprintf("dry%d", i)
+		p.Limits = append(p.Limits, policy.Limit{Name: name, Key: []string{"client.ip"}, Limit: once, Shadow: true})
+		if i%2 == 0 {
+			p.Routes[0].Limits = append(p.Routes[0].Limits, name)
+		}
+	}
+	p.Routes[1].Limits = []string{"dry69"}
+	log := ""
+	for client, n := range []int{1, 2, 3, 4, 5} { // of requests for each path
+		for range n {
+			log += logLine(fmt.Sprintf("10.0.0.%d", client), 0, "/a") + logLine(fmt.Sprintf("10.0.0.%d", client), 0, "/b")
+		}
+	}
+	r, _ := run1(t, Options{Policy: p}, log)
+	for _, l := range r.Limits {
+		want := int64(0)
+		switch {
+		case l.Limit == "strict":
+			want = 2
+		case l.Limit == "dry69" || int(l.Limit[len(l.Limit)-1]-'0')%2 == 0:
+			want = 4
+		}
+		if l.ClientsLimited != want {
+			t.Errorf("%s: %d clients, want %d", l.Limit, l.ClientsLimited, want)
+		}
+	}
+	if r.Clients.Limited != 2 || r.Routes[0].ClientsLimited != 2 || r.Routes[1].ClientsLimited != 0 {
+		t.Errorf("%+v, %+v", r.Clients, r.Routes)
 	}
 }

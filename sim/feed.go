@@ -20,6 +20,7 @@ type batch struct {
 	items  []item        // their lines are counted from the start of the block
 	from   int           // the first of them that was not used yet
 	held   int           // bytes of the blocks that their texts are in, about
+	sorted bool          // made by order.sort
 	lines  int64
 	bad    int64
 	first  []BadLine // the first unreadable lines

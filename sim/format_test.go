@@ -46,6 +46,15 @@ func TestFormats(t *testing.T) {
 			"2018-12-18T17:45:30Z 2001:db8::1 POST /x shop.example 200 "}},
 		{"caddy", caddyLines, []string{"2022-03-09T21:30:01.5241024Z 192.0.2.7 GET /a localhost 200 curl/7.82.0"}},
 		{"combined", `192.0.2.3 - u [10/Oct/2000:13:55:36 -0700] "GET /x HTTP/1.1" 200 5 "-" "agent"` + "\n", []string{"2000-10-10T20:55:36Z 192.0.2.3 GET /x  200 agent"}},
+		// Apache's vhost_combined: the virtual host was taken for the client, one for all requests
+		{"combined", `shop.example:443 192.0.2.3 - - [10/Oct/2000:13:55:36 -0700] "GET /x HTTP/1.1" 200 5 "-" "agent"` + "\n" +
+			`shop.example 2001:db8::7 - u [10/Oct/2000:13:55:37 -0700] "GET /y HTTP/1.1" 200 5 "-" "agent"` + "\n" +
+			`shop.example:80 client.example - - [10/Oct/2000:13:55:38 -0700] "GET /z HTTP/1.1" 200 5 "-" "agent"` + "\n" +
+			`192.0.2.3 - a b [10/Oct/2000:13:55:39 -0700] "GET /x HTTP/1.1" 200 5 "-" "agent"` + "\n", []string{
+			"2000-10-10T20:55:36Z 192.0.2.3 GET /x shop.example:443 200 agent",
+			"2000-10-10T20:55:37Z 2001:db8::7 GET /y shop.example 200 agent",
+			"2000-10-10T20:55:38Z client.example GET /z shop.example:80 200 agent",
+			"2000-10-10T20:55:39Z 192.0.2.3 GET /x  200 agent"}},
 		{"common", `192.0.2.3 - u [10/Oct/2000:13:55:36 -0700] "GET /x HTTP/1.1" 304 -` + "\n", []string{"2000-10-10T20:55:36Z 192.0.2.3 GET /x  304 "}},
 	} {
 		lines := strings.Split(strings.TrimSuffix(c.lines, "\n"), "\n")

@@ -40,6 +40,10 @@ func (h *hours) end() {
 // timelineSlots is how many slots of time a timeline has at most.
 const timelineSlots = 600
 
+// slotWidths are lengths of slots that people name. Each is a multiple of the one before. Longer ones are doubled.
+var slotWidths = [...]time.Duration{time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute, 10 * time.Minute,
+	30 * time.Minute, time.Hour, 2 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour}
+
 // timeline counts what happened in slots of equal length, from one second on: as long as needed for all of them to fit.
 type timeline struct {
 	width int64 // of a slot, in nanoseconds
@@ -50,11 +54,11 @@ type timeline struct {
 // at returns the slot of a time. Times come in order.
 func (t *timeline) at(at int64) *Span {
 	if t.width == 0 {
-		t.width = int64(time.Second)
+		t.width = int64(slotWidths[0])
 		t.base = floorDiv(at, t.width)
 	}
 	for floorDiv(at, t.width)-t.base >= timelineSlots {
-		t.double()
+		t.widen()
 	}
 	n := int(floorDiv(at, t.width) - t.base)
 	for len(t.slots) <= n {
@@ -63,12 +67,19 @@ func (t *timeline) at(at int64) *Span {
 	return &t.slots[n]
 }
 
-// double makes slots of twice the length.
-func (t *timeline) double() {
-	base := floorDiv(t.base, 2)
+// widen makes longer slots.
+func (t *timeline) widen() {
+	times := int64(2)
+	for _, w := range slotWidths {
+		if int64(w) > t.width {
+			times = int64(w) / t.width
+			break
+		}
+	}
+	base := floorDiv(t.base, times)
 	var slots []Span
 	for i, s := range t.slots {
-		n := int(floorDiv(t.base+int64(i), 2) - base)
+		n := int(floorDiv(t.base+int64(i), times) - base)
 		for len(slots) <= n {
 			slots = append(slots, Span{})
 		}
@@ -79,7 +90,7 @@ func (t *timeline) double() {
 		to.Delayed += s.Delayed
 	}
 	t.base, t.slots = base, slots
-	t.width *= 2
+	t.width *= times
 }
 
 // spans returns the slots with their times.

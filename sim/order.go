@@ -20,6 +20,7 @@ type order struct {
 	use    func(*item) error
 
 	pending []*batch // in the order in which they came
+	large   *batch   // of sort, and used no more; it is too large for the feed's spare ones
 	count   int      // of their items
 	held    int      // bytes, by them
 	sorted  bool     // the pending items are in order
@@ -128,7 +129,7 @@ func (o *order) emit(keep int) error {
 			break
 		}
 		n++
-		o.feed.release(b)
+		o.release(b)
 	}
 	o.pending = slices.Delete(o.pending, 0, n)
 	return nil
@@ -147,14 +148,28 @@ func (o *order) sort() {
 		}
 	}
 	slices.SortFunc(places, func(a, b place) int { return a.compare(b.position) })
-	all := &batch{items: make([]item, len(places)), held: o.held, ready: make(chan struct{}, 1)}
-	for i, p := range places {
-		all.items[i] = *p.it
+	all := &batch{}
+	if o.large != nil {
+		all, o.large = o.large, nil
+	}
+	all.sorted, all.held = true, o.held
+	for _, p := range places {
+		all.items = append(all.items, *p.it)
 	}
 	for _, b := range o.pending {
-		o.feed.release(b)
+		o.release(b)
 	}
 	o.pending, o.sorted = append(o.pending[:0], all), true
+}
+
+// release gives back a batch whose items are used no more.
+func (o *order) release(b *batch) {
+	if !b.sorted {
+		o.feed.release(b)
+		return
+	}
+	clear(b.items)
+	b.items, b.from, o.large = b.items[:0], 0, b
 }
 
 // merged is how many requests merge returns at once, and mergedBytes how many bytes of them, about.

@@ -177,3 +177,33 @@ func TestUnreadableLinesOfSeveralLogs(t *testing.T) {
 		t.Errorf("%d, %+v", r.Unparsed, r.Samples)
 	}
 }
+
+// TestSpareBatchesStaySmall: batches made of all pending requests, to sort them, were used for blocks afterwards, until
+// each block had room for twice the window. A log of ten million lines that was a little out of order took 900 MB.
+func TestSpareBatchesStaySmall(t *testing.T) {
+	var log strings.Builder
+	for i := range 100_000 {
+		log.WriteString(logLine("10.0.0.1", i/100-i%3, "/"))
+	}
+	o := Options{Policy: perClient(tenAMinute)}
+	o.defaults()
+	l := layoutFor(o.Policy)
+	f := newFeed(t.Context(), &o, &l, []Input{{"log", strings.NewReader(log.String())}})
+	used := 0
+	sorting := order{feed: f, unread: new(Reading), window: window, bytes: windowBytes, use: func(*item) error { used++; return nil }}
+	err := sorting.run()
+	f.close()
+	if err != nil || used != 100_000 {
+		t.Fatal(used, err)
+	}
+	f.spare.New = nil
+	for {
+		b, _ := f.spare.Get().(*batch)
+		if b == nil {
+			return
+		}
+		if cap(b.items) > blockSize/16 {
+			t.Errorf("a spare batch has room for %d requests", cap(b.items))
+		}
+	}
+}

@@ -110,7 +110,13 @@ func (r *replay) start(run *runner) (err error) {
 	if r.o.Profiles {
 		r.report.visitors = newClientTable[visitor](suggestClients)
 	}
-	r.engine, err = newEngine(r.o.Policy, run.clock, policy.Options{Keys: true, Parts: true, MaxKeys: unbounded})
+	o := policy.Options{Keys: true, Parts: true, MaxKeys: unbounded}
+	for _, l := range r.o.Policy.Limits {
+		if l.Shadow || l.RollOut != "" {
+			o.Observer = &r.report.shadows
+		}
+	}
+	r.engine, err = newEngine(r.o.Policy, run.clock, o)
 	if err == nil && r.o.Decisions != nil {
 		r.out = bufio.NewWriterSize(r.o.Decisions, 1<<16)
 	}

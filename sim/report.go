@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
+	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -46,6 +47,7 @@ type Report struct {
 	hours    hours
 	limitOf  map[string]int // the places of limits in Limits
 	bitWords int            // of clientCount.by
+	shadows  shadows
 }
 
 // RouteCount counts the requests of a route.
@@ -92,7 +94,7 @@ type LimitCount struct {
 	Limit                     string
 	Shadow                    bool
 	Allowed, Limited, Delayed int64
-	ClientsLimited            int64 // distinct clients that it refused; unknown of a shadow
+	ClientsLimited            int64 // distinct clients that it refused, or as a shadow would have refused
 	// the shadow of the limit before it, for keys outside its roll_out
 	Rest bool
 
@@ -119,10 +121,11 @@ func newReport(p *policy.Policy) *Report {
 	for i, l := range p.Limits {
 		r.limitOf[l.Name] = i
 	}
+	r.shadows.limitOf = r.limitOf
 	for _, route := range p.Routes {
 		r.Routes = append(r.Routes, RouteCount{Match: route.Match})
 	}
-	r.bitWords = (len(p.Limits) + len(p.Routes) + 63) / 64
+	r.bitWords = (2*len(p.Limits) + len(p.Routes) + 63) / 64
 	return r
 }
 
@@ -154,6 +157,9 @@ func (r *Report) add(q *query, v *policy.Verdict) {
 		if route != nil {
 			route.Limited++
 		}
+		if client != nil {
+			client.limited++
+		}
 		r.limitedClient(client, v)
 	case policy.Delay:
 		r.Delayed++
@@ -174,6 +180,12 @@ func (r *Report) add(q *query, v *policy.Verdict) {
 			route.Allowed++
 		}
 	}
+	for _, limit := range r.shadows.refused {
+		if client != nil {
+			r.note(client, len(r.limitOf)+limit)
+		}
+	}
+	r.shadows.refused = r.shadows.refused[:0]
 	if client != nil && v.Decision.Limit > 0 && v.Outcome != policy.Deny {
 		client.used = max(client.used, 1-float32(max(v.Decision.Remaining, 0))/float32(v.Decision.Limit))
 	}
@@ -199,18 +211,38 @@ func (r *Report) limitedClient(c *clientCount, v *policy.Verdict) {
 	if c == nil {
 		return
 	}
-	c.limited++
+	if i, ok := r.limitOf[v.Limit]; ok {
+		r.note(c, i)
+	}
+	if v.Route >= 0 {
+		r.note(c, 2*len(r.limitOf)+v.Route)
+	}
+}
+
+// note notes one bit of a client.
+func (r *Report) note(c *clientCount, bit int) {
 	if c.by == nil {
 		c.by = make([]uint64, r.bitWords)
 	}
-	if i, ok := r.limitOf[v.Limit]; ok {
-		c.by[i/64] |= 1 << (i % 64)
-	}
-	if v.Route >= 0 {
-		i := len(r.limitOf) + v.Route
-		c.by[i/64] |= 1 << (i % 64)
-	}
+	c.by[bit/64] |= 1 << (bit % 64)
 }
+
+// shadows is the Observer of a replay: it notes which shadow limits would have refused the request.
+type shadows struct {
+	limitOf map[string]int
+	refused []int // the numbers of the limits
+}
+
+func (s *shadows) Sees(o policy.Outcome, limit string, shadow bool) bool {
+	if shadow && o == policy.Deny {
+		s.refused = append(s.refused, s.limitOf[limit])
+	}
+	return false
+}
+
+func (*shadows) Observe(policy.Observed)      {}
+func (*shadows) Timed(time.Duration)          {}
+func (*shadows) Queued(string, time.Duration) {}
 
 // countClients completes what the report says of clients.
 func (r *Report) countClients() {
@@ -218,7 +250,7 @@ func (r *Report) countClients() {
 	c.Sampled = r.clients.halvings > 0
 	var peaks [len(peakWindows)][]int64
 	var used []int64
-	bits := make([]int, 64*r.bitWords)
+	counts := make([]int, 64*r.bitWords)
 	limited, delayed, near := 0, 0, 0
 	for _, client := range r.clients.all {
 		for i := range peaks {
@@ -226,6 +258,11 @@ func (r *Report) countClients() {
 		}
 		if client.delayed > 0 {
 			delayed++
+		}
+		for i := range client.by {
+			for word := client.by[i]; word != 0; word &= word - 1 {
+				counts[64*i+bits.TrailingZeros64(word)]++
+			}
 		}
 		if client.limited == 0 {
 			used = append(used, int64(math.Round(100*float64(client.used))))
@@ -235,9 +272,6 @@ func (r *Report) countClients() {
 			continue
 		}
 		limited++
-		for i := range bits {
-			bits[i] += int(client.by[i/64] >> (i % 64) & 1)
-		}
 	}
 	t := r.clients
 	c.Seen, c.Limited, c.Delayed, c.Close = t.scaled(len(t.all)), t.scaled(limited), t.scaled(delayed), t.scaled(near)
@@ -246,12 +280,15 @@ func (r *Report) countClients() {
 	}
 	c.Used = quantilesOf(used)
 	for i := range r.Limits {
-		if l := &r.Limits[i]; !l.Rest && !l.Shadow {
-			l.ClientsLimited = t.scaled(bits[r.limitOf[l.Limit]])
+		l := &r.Limits[i]
+		bit := r.limitOf[l.Limit]
+		if l.Rest || l.Shadow {
+			bit += len(r.limitOf)
 		}
+		l.ClientsLimited = t.scaled(counts[bit])
 	}
 	for i := range r.Routes {
-		r.Routes[i].ClientsLimited = t.scaled(bits[len(r.limitOf)+i])
+		r.Routes[i].ClientsLimited = t.scaled(counts[2*len(r.limitOf)+i])
 	}
 }
 

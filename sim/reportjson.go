@@ -10,14 +10,14 @@ import (
 // MarshalJSON writes
 // {"requests":N,"unparsed":N,"limits":{"NAME":{"allowed":N,"limited":N,"delayed":N}}, and
 // the rest of the report}, the limits in the order of the policy. A shadow limit has "shadow":true, a limit whose costs are known only afterwards "cost":{"estimated":N,"actual":N,"unknown":N}, and a limit with a roll_out
-// its counts as a shadow: "rest":{"allowed":N,"limited":N,"delayed":N}.
+// its counts as a shadow: "rest":{"allowed":N,"limited":N,"delayed":N,"clients_limited":N}.
 func (r *Report) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `{"requests":%d,"unparsed":%d,"limits":{`, r.Requests, r.Unparsed)
 	for i, l := range r.Limits {
 		if l.Rest { // it comes right after its limit
 			b.Truncate(b.Len() - 1)
-			fmt.Fprintf(&b, `,"rest":{"allowed":%d,"limited":%d,"delayed":%d}}`, l.Allowed, l.Limited, l.Delayed)
+			fmt.Fprintf(&b, `,"rest":{"allowed":%d,"limited":%d,"delayed":%d,"clients_limited":%d}}`, l.Allowed, l.Limited, l.Delayed, l.ClientsLimited)
 			continue
 		}
 		if i > 0 {
@@ -138,7 +138,7 @@ func (r *Report) rest() jsonReport {
 		j.Clients.Peaks[peakNames[i]] = quantiles(q)
 	}
 	for _, l := range r.Limits {
-		if !l.Shadow && !l.Rest {
+		if !l.Rest {
 			j.Clients.By[l.Limit] = l.ClientsLimited
 		}
 	}

@@ -61,11 +61,7 @@ func (r *Report) limits(b *bytes.Buffer) {
 		case l.Shadow:
 			shadow = " shadow"
 		}
-		clients := fmt.Sprint(l.ClientsLimited)
-		if shadow != "" {
-			clients = "-"
-		}
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%s\t%s\n", shownName(l.Limit), l.Allowed, l.Limited, l.Delayed, clients, shadow)
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%s\n", shownName(l.Limit), l.Allowed, l.Limited, l.Delayed, l.ClientsLimited, shadow)
 	}
 	t.Flush()
 }

@@ -22,7 +22,7 @@ func TestRollOutInReports(t *testing.T) {
 	}
 	r, decisions := run1(t, Options{Policy: p}, log.String())
 	refused := int64(strings.Count(decisions, "deny"))
-	if len(r.Limits) != 2 || r.Limits[0].Rest || !r.Limits[1].Rest || r.Limits[0].Limited != refused || r.Limited != refused || r.Limits[1].Limited != 200-refused || refused < 40 || refused > 120 {
+	if len(r.Limits) != 2 || r.Limits[0].Rest || !r.Limits[1].Rest || r.Limits[0].Limited != refused || r.Limited != refused || r.Limits[1].Limited != 200-refused || r.Limits[0].ClientsLimited != refused || r.Limits[1].ClientsLimited != 200-refused || r.Clients.Limited != refused || refused < 40 || refused > 120 {
 		t.Errorf("%d were refused: %+v", refused, r.Limits)
 	}
 	text, err := json.Marshal(r)

@@ -328,6 +328,22 @@ type Explanation struct {
 	DecidedBy  string // limit, plan, ban, grant, exemption or roll_out
 	Store      string // empty for memory
 	Text       string // all of it, for people
+
+	Arithmetic string        // how the decision follows from what was used
+	Waits      time.Duration // how long a request would wait in the limit's queue; 0 if it is full, or there is none
+	Refusals   []Refusal     // the latest of this key, the latest first, at most ten
+}
+
+// A Refusal is an earlier refusal of a key.
+type Refusal struct {
+	At         time.Time
+	Route      string // of the gateway; empty for other services
+	Cost       int64
+	Capacity   int64
+	Remaining  int64
+	RetryAfter time.Duration // weir.Never if no wait would have helped
+	Shadow     bool          // of a shadow limit: nothing happened to the work
+	Banned     bool
 }
 
 // Explain says why work for a key would be admitted or refused now. It charges nothing.
@@ -342,9 +358,32 @@ func (c *Client) Explain(ctx context.Context, limit string, key ...string) (*Exp
 		DecidedBy  string            `json:"decided_by"`
 		Store      string            `json:"store"`
 		Text       string            `json:"text"`
+		Arithmetic string            `json:"arithmetic"`
+		Waits      int64             `json:"waits_ms"`
+		Refusals   []struct {
+			At         time.Time `json:"at"`
+			Route      string    `json:"route"`
+			Cost       int64     `json:"cost"`
+			Capacity   int64     `json:"capacity"`
+			Remaining  int64     `json:"remaining"`
+			RetryAfter *int64    `json:"retry_after_ms"`
+			Shadow     bool      `json:"shadow"`
+			Banned     bool      `json:"banned"`
+		} `json:"refusals"`
 	}
 	if err := c.call(ctx, "explain", http.MethodGet, "/v1/explain?"+q.Encode(), nil, &out, http.StatusOK); err != nil {
 		return nil, err
 	}
-	return &Explanation{out.state(), out.Key, out.Plan, out.Algorithm, out.Parameters, out.DecidedBy, out.Store, out.Text}, nil
+	x := &Explanation{
+		State: out.state(), Key: out.Key, Plan: out.Plan, Algorithm: out.Algorithm, Parameters: out.Parameters, DecidedBy: out.DecidedBy, Store: out.Store,
+		Text: out.Text, Arithmetic: out.Arithmetic, Waits: time.Duration(out.Waits) * time.Millisecond,
+	}
+	for _, r := range out.Refusals {
+		one := Refusal{At: r.At, Route: r.Route, Cost: r.Cost, Capacity: r.Capacity, Remaining: r.Remaining, RetryAfter: weir.Never, Shadow: r.Shadow, Banned: r.Banned}
+		if r.RetryAfter != nil {
+			one.RetryAfter = time.Duration(*r.RetryAfter) * time.Millisecond
+		}
+		x.Refusals = append(x.Refusals, one)
+	}
+	return x, nil
 }

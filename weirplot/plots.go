@@ -8,6 +8,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"gonum.org/v1/plot"
@@ -52,19 +53,6 @@ func (p *Plot) Encode(w io.Writer, format string) error {
 	return err
 }
 
-// wholeTicks are ticks whose labels are whole numbers.
-type wholeTicks struct{}
-
-func (wholeTicks) Ticks(least, most float64) (ticks []plot.Tick) {
-	for _, t := range (plot.DefaultTicks{}).Ticks(least, most) {
-		if t.Label != "" {
-			t.Label = strconv.FormatFloat(t.Value, 'f', -1, 64)
-		}
-		ticks = append(ticks, t)
-	}
-	return ticks
-}
-
 // svg returns the plot as an element of an HTML page.
 func (p *Plot) svg() (string, error) {
 	var b bytes.Buffer
@@ -104,7 +92,7 @@ func newPlot(title string) *plot.Plot {
 	p.Title.Text = title
 	p.Title.TextStyle.Font.Size = vg.Points(13)
 	p.Title.Padding = vg.Points(6)
-	p.Legend.Padding = vg.Points(3)
+	p.Legend.Padding = vg.Points(3) // the spaces after names are room for the wider fonts of browsers
 	return p
 }
 
@@ -114,7 +102,7 @@ func requests(r *sim.Report) (*Plot, error) {
 		return nil, nil
 	}
 	p := newPlot("Requests per " + slot(r) + ": allowed, delayed, limited")
-	p.X.Tick.Marker = plot.TimeTicks{Format: timeFormat(r)}
+	p.X.Tick.Marker = clockTicks{}
 	p.X.Label.Text = "UTC"
 	p.Y.Min = 0
 	p.Y.Tick.Marker = wholeTicks{}
@@ -153,7 +141,7 @@ func requests(r *sim.Report) (*Plot, error) {
 		}
 		area.Color, area.LineStyle.Width = layer.color, 0
 		p.Add(area)
-		p.Legend.Add(layer.name, area)
+		p.Legend.Add(layer.name+"  ", area)
 	}
 	p.Y.Max *= 1.2 // room for the legend
 	return &Plot{"requests", "Requests over time", p, 9 * vg.Centimeter, vg.Centimeter / 2}, nil
@@ -161,14 +149,16 @@ func requests(r *sim.Report) (*Plot, error) {
 
 // slot says how long a slot of the timeline is.
 func slot(r *sim.Report) string {
-	return strings.TrimSuffix(strings.TrimSuffix(r.Slot.String(), "0s"), "0m")
-}
-
-func timeFormat(r *sim.Report) string {
-	if r.Last-r.First > 36*3600e9 {
-		return "2006-01-02\n15:04"
+	if d := r.Slot; d >= 24*time.Hour && d%(24*time.Hour) == 0 {
+		return fmt.Sprintf("%dd", d/(24*time.Hour))
 	}
-	return "15:04:05"
+	text := r.Slot.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
 }
 
 // heatMap has shares of clients, from 0 to 1, by column and row.
@@ -294,7 +284,7 @@ func most(r *sim.Report) (*Plot, error) {
 		}
 		below = bars
 		p.Add(bars)
-		p.Legend.Add(layer.name, bars)
+		p.Legend.Add(layer.name+"  ", bars)
 	}
 	p.NominalY(clients...)
 	longest := 0

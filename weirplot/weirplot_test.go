@@ -104,3 +104,35 @@ func TestEmptyReport(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestSweepPageIsHarmless: the page of a sweep has its plot and a line for each combination, and no text of the policy or
+// of a log's name is markup or a control character in it.
+func TestSweepPageIsHarmless(t *testing.T) {
+	r := &sim.SweepReport{
+		Reading: sim.Reading{Requests: 200, Formats: []sim.LogFormat{{Input: hostile, Format: "common"}}},
+		Limit:   hostile, Parameters: []string{"rate", "burst"}, Clients: 8,
+	}
+	for _, rate := range []string{"1/s", "2/s"} {
+		for _, burst := range []string{"1", "5"} {
+			r.Combinations = append(r.Combinations, sim.Combination{Values: []string{rate, burst}, Limited: 7, Clients: 2, Delayed: 3})
+		}
+	}
+	var b bytes.Buffer
+	if err := WriteSweepPage(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	for _, bad := range []string{"<script", "\x1b", "\u202e", "\u2066", "\x00", "\xff", "src="} {
+		if strings.Contains(text, bad) {
+			t.Errorf("the page has %q", bad)
+		}
+	}
+	row := `<td class="n">7</td><td class="n">3.50 %</td><td class="n">2</td><td class="n">25.00 %</td><td class="n">3</td></tr>`
+	if n := strings.Count(text, row); n != 4 || strings.Count(text, "<svg") != 1 || !strings.Contains(text, "200 requests of 8 clients") {
+		t.Errorf("%d rows: %s", n, text)
+	}
+	b.Reset()
+	if err := WriteSweepPage(&b, &sim.SweepReport{}); err != nil || strings.Contains(b.String(), "<svg") {
+		t.Errorf("%v, %s", err, b.String())
+	}
+}

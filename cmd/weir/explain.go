@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -24,27 +26,70 @@ type explanation struct {
 	Until     string            `json:"override_ends,omitempty"`
 	Store     string            `json:"store,omitempty"`
 	ClearsAt  string            `json:"clears_at,omitempty"`
+	Waits     int64             `json:"waits_ms,omitempty"`
+	Math      string            `json:"arithmetic,omitempty"`
 	Text      string            `json:"text"`
+	Refusals  []earlier         `json:"refusals"`
+}
+
+// earlier is an earlier refusal of the key.
+type earlier struct {
+	At         string `json:"at"`
+	Route      string `json:"route,omitempty"`
+	Cost       int64  `json:"cost"`
+	Capacity   int64  `json:"capacity"`
+	Remaining  int64  `json:"remaining"`
+	RetryAfter *int64 `json:"retry_after_ms,omitempty"`
+	Shadow     bool   `json:"shadow,omitempty"`
+	Banned     bool   `json:"banned,omitempty"`
+}
+
+func (r *earlier) String() string {
+	text := r.At
+	if r.Route != "" {
+		text += "  " + shown(r.Route)
+	}
+	switch {
+	case r.Banned:
+		text += "  banned"
+	default:
+		text += fmt.Sprintf("  cost %d, %d of %d left", r.Cost, r.Remaining, r.Capacity)
+	}
+	if r.RetryAfter != nil {
+		text += fmt.Sprintf("  retry after %v", time.Duration(*r.RetryAfter)*time.Millisecond)
+	}
+	if r.Shadow {
+		text += "  (shadow)"
+	}
+	return text
 }
 
 func explainCommand() *cobra.Command {
 	s := servers{at: atHTTP}
 	var plan string
 	var asJSON bool
+	var admin []string
 	c := &cobra.Command{
 		Use:   "explain LIMIT KEY",
 		Short: "Show why a key of a running server is admitted or refused, and when that clears",
 		Long: `Explain shows what a limit would decide about a key now, and why: the parameters that apply, by a plan, a ban, a grant
-or the limit itself, what is left, and when the same work is admitted again. It charges nothing. The server has listen.http.
+or the limit itself, what is left and how that follows, when the same work is admitted again, and the latest refusals of the key.
+It charges nothing. It asks listen.http of the server; with --admin, or with $WEIR_ADMIN and without $WEIR_HTTP, listen.admin.
 It exits with 0, also if the key is refused, with 2 for wrong usage, and with 3 if the server cannot tell.
 
 KEY is the parts of the limit's key, separated by commas, or a JSON array of them; [] for a limit without a key.`,
-		Example: "  weir explain per-user ann\n  weir explain per-user ann --json",
+		Example: "  weir explain per-user ann\n  weir explain per-user ann --json\n  weir explain per-user ann --admin http://127.0.0.1:9090 --token-file token",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			parts, err := keyParts(args[1])
 			if err != nil {
 				return err
+			}
+			if len(admin) > 0 && len(s.addresses) > 0 {
+				return &usageError{errors.New("--admin with --http: name one of them")}
+			}
+			if len(admin) > 0 || len(s.addresses) == 0 && os.Getenv(atHTTP.variable()) == "" && os.Getenv(atAdmin.variable()) != "" {
+				s.at, s.addresses = atAdmin, admin
 			}
 			q := url.Values{"limit": {args[0]}, "key": parts}
 			if plan != "" {
@@ -63,6 +108,7 @@ KEY is the parts of the limit's key, separated by commas, or a JSON array of the
 	c.Flags().StringVar(&plan, "plan", "", "the customer's plan (default: as the server knows it)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the explanation as JSON")
 	s.flags(c)
+	c.Flags().StringSliceVar(&admin, "admin", nil, "the server's address of listen.admin, to be asked in place of listen.http; then, --token-file is a file with a token of admin.token_file")
 	return c
 }
 
@@ -88,11 +134,21 @@ func (x *explanation) print(to io.Writer) error {
 	fmt.Fprintf(w, "rule\t%s\n", rule)
 	fmt.Fprintf(w, "decided by\t%s\n", strings.TrimSpace(x.By+" "+shown(x.Plan)))
 	fmt.Fprintf(w, "left\t%d of %d\n", x.Remaining, x.Capacity)
+	if x.Math != "" {
+		fmt.Fprintf(w, "arithmetic\t%s\n", x.Math)
+	}
 	fmt.Fprintf(w, "all back in\t%v\n", time.Duration(x.ResetAfter)*time.Millisecond)
 	for _, line := range [][2]string{{"admitted again", wholeSeconds(x.ClearsAt)}, {"override ends", x.Until}, {"store", x.Store}} {
 		if line[1] != "" {
 			fmt.Fprintf(w, "%s\t%s\n", line[0], line[1])
 		}
+	}
+	for i, r := range x.Refusals {
+		name := "refused before"
+		if i > 0 {
+			name = ""
+		}
+		fmt.Fprintf(w, "%s\t%s\n", name, r.String())
 	}
 	return w.Flush()
 }

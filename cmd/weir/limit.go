@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -142,9 +141,7 @@ func noSuchLimit(err error, name string) error {
 
 // answer writes one line of JSON.
 func answer(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
+	return printJSON(w, v)
 }
 
 // printable quotes a string from Redis if it has control characters: others can write to Redis, and

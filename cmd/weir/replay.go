@@ -75,9 +75,9 @@ func (f *replayFlags) run(cmd *cobra.Command, args []string) (err error) {
 		}
 	}
 	switch {
-	case len(modes) > 1 && modes[0] == "--sweep" && (modes[1] == "--svg" || modes[1] == "--png") && f.html == "":
+	case len(modes) > 1 && modes[0] == "--sweep" && slices.Contains([]string{"--html", "--svg", "--png"}, modes[1]):
 	case len(modes) > 1 && slices.Contains([]string{"--html", "--svg", "--png"}, modes[1]):
-		return &usageError{fmt.Errorf("%s with %s: plots are drawn of the replay of one policy; leave one of them out", modes[1], modes[0])}
+		return &usageError{fmt.Errorf("%s with %s: plots are drawn of a replay and of --sweep; leave one of them out", modes[1], modes[0])}
 	case len(modes) > 1 && modes[1] == "--decisions":
 		return &usageError{fmt.Errorf("--decisions with %s: there is more than one decision for a request, or none; leave one of them out", modes[0])}
 	case len(modes) > 1:
@@ -159,7 +159,10 @@ func (f *replayFlags) replay(cmd *cobra.Command, logs []string) (err error) {
 	if report == nil {
 		return err
 	}
-	return errors.Join(f.draw(report), endReplay(cmd, report, &report.Reading, report.Missing, f.asJSON, err))
+	drawErr := f.draw(
+		func(w io.Writer) error { return weirplot.WritePage(w, report) },
+		func() ([]*weirplot.Plot, error) { return weirplot.Plots(report) })
+	return errors.Join(drawErr, endReplay(cmd, report, &report.Reading, report.Missing, f.asJSON, err))
 }
 
 // sweep compares combinations of parameters.
@@ -168,7 +171,7 @@ func (f *replayFlags) sweep(cmd *cobra.Command, logs []string) error {
 	if err != nil {
 		return &usageError{fmt.Errorf("--sweep: %w", err)}
 	}
-	if err := f.checkOutputs(nil); err != nil {
+	if err := f.checkOutputs(append(slices.Clone(logs), f.config)); err != nil {
 		return err
 	}
 	var report *sim.SweepReport
@@ -179,7 +182,9 @@ func (f *replayFlags) sweep(cmd *cobra.Command, logs []string) error {
 	if report == nil {
 		return err
 	}
-	drawErr := f.drawPlots(func() ([]*weirplot.Plot, error) { return weirplot.SweepPlots(report) })
+	drawErr := f.draw(
+		func(w io.Writer) error { return weirplot.WriteSweepPage(w, report) },
+		func() ([]*weirplot.Plot, error) { return weirplot.SweepPlots(report) })
 	return errors.Join(drawErr, endReplay(cmd, report, &report.Reading, report.Missing, f.asJSON, err))
 }
 

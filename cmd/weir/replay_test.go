@@ -77,9 +77,6 @@ func TestReplayPage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Mkdir("plots", 0o700); err != nil {
-		t.Fatal(err)
-	}
 	if code, out, errs := weir(t, "", "replay", "p.yaml", "--html", "page.html", "--svg", "plots", "--png", "plots", "a.log"); code != 0 || !strings.Contains(out, "limited   4 ") {
 		t.Errorf("%d, %s%s", code, out, errs)
 	}
@@ -92,11 +89,14 @@ func TestReplayPage(t *testing.T) {
 	}
 	for _, texts := range []string{"rate=1/m,2/m burst=1..5", "burst=1,2"} {
 		os.Remove("plots/sweep.png")
-		if code, _, errs := weir(t, "", "replay", "p.yaml", "--sweep", texts, "--png", "plots", "a.log"); code != 0 {
+		if code, _, errs := weir(t, "", "replay", "p.yaml", "--sweep", texts, "--html", "sweep.html", "--png", "plots", "a.log"); code != 0 {
 			t.Errorf("%d, %s", code, errs)
 		}
 		if _, err := os.Stat("plots/sweep.png"); err != nil {
 			t.Error(err)
+		}
+		if page, err := os.ReadFile("sweep.html"); err != nil || !bytes.Contains(page, []byte("<td class=\"n\">100.00 %</td>")) || !bytes.Contains(page, []byte("<svg")) {
+			t.Errorf("%v, %s", err, page)
 		}
 	}
 	for _, c := range []struct {
@@ -104,7 +104,7 @@ func TestReplayPage(t *testing.T) {
 		args []string
 	}{
 		{"replay reads it as a.log", []string{"p.yaml", "--html", "a.log", "a.log"}},
-		{"no such file", []string{"p.yaml", "--svg", "none", "a.log"}},
+		{"not a directory", []string{"p.yaml", "--svg", "a.log/plots", "a.log"}},
 		{"it is a file: name a directory", []string{"p.yaml", "--png", "a.log", "a.log"}},
 		{"--html with --suggest", []string{"--suggest", "--html", "x.html", "a.log"}},
 		{"--suggest with --compare", []string{"p.yaml", "--suggest", "--compare", "p.yaml", "a.log"}},

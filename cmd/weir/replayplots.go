@@ -7,11 +7,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/weirflow/weir/sim"
 	"github.com/weirflow/weir/weirplot"
 )
 
-// checkOutputs checks the names of the decisions, the page and of the directories for plots before any log is read.
+// checkOutputs checks the name of the page, and makes the directories for plots, before any log is read.
 func (f *replayFlags) checkOutputs(inputs []string) error {
 	if f.decisions != "" {
 		if err := checkOutput("--decisions", f.decisions, inputs); err != nil {
@@ -30,10 +29,11 @@ func (f *replayFlags) checkOutputs(inputs []string) error {
 		if to[1] == "" {
 			continue
 		}
-		if info, err := os.Stat(to[1]); err != nil {
-			return fileError(err)
-		} else if !info.IsDir() {
+		if info, err := os.Stat(to[1]); err == nil && !info.IsDir() {
 			return &usageError{fmt.Errorf("%s %s: it is a file: name a directory", to[0], to[1])}
+		}
+		if err := os.MkdirAll(to[1], 0o777); err != nil {
+			return fileError(err)
 		}
 	}
 	return nil
@@ -49,13 +49,13 @@ func isSameFile(a, b string) bool {
 }
 
 // draw writes the page and the plots.
-func (f *replayFlags) draw(report *sim.Report) error {
+func (f *replayFlags) draw(page func(io.Writer) error, plots func() ([]*weirplot.Plot, error)) error {
 	if f.html != "" {
-		if err := writeFile(f.html, func(w io.Writer) error { return weirplot.WritePage(w, report) }); err != nil {
+		if err := writeFile(f.html, page); err != nil {
 			return err
 		}
 	}
-	return f.drawPlots(func() ([]*weirplot.Plot, error) { return weirplot.Plots(report) })
+	return f.drawPlots(plots)
 }
 
 // drawPlots writes plots to the directories of --svg and --png.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -44,16 +43,6 @@ func escaped(text string) string {
 	return b.String()
 }
 
-// printJSON prints a value as one line of JSON. All texts of clients in it are ASCII.
-func printJSON(to io.Writer, v any) error {
-	text, err := asciijson.Marshal(v)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(to, "%s\n", text)
-	return err
-}
-
 // shownKey returns the parts of a key, separated by commas.
 func shownKey(parts []string) string {
 	all := make([]string, len(parts))
@@ -61,4 +50,15 @@ func shownKey(parts []string) string {
 		all[i] = shown(p)
 	}
 	return strings.Join(all, ",")
+}
+
+// printJSON prints a value as one line of JSON. It is in ASCII: texts in it may be from clients, and none of them can do
+// anything to a terminal.
+func printJSON(w io.Writer, v any) error {
+	text, err := asciijson.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(text, '\n'))
+	return err
 }

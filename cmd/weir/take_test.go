@@ -46,7 +46,7 @@ func TestTakeAndExplain(t *testing.T) {
 		{"take per-user ann --plan gold", 3, `there is no plan "gold"`},
 		{"take per-user", 2, `KEY is missing`},
 		{"take per-user [ann", 2, `is not a key`},
-		{"explain per-user ann", 0, `(?s)^refused for another .*\n.*rule +token_bucket burst=3 rate=1/d\n.*decided by +limit\n.*left +0 of 3\n.*admitted again +20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ\n`},
+		{"explain per-user ann", 0, `(?s)^refused for another .*\n.*rule +token_bucket burst=3 rate=1/d\n.*decided by +limit\n.*left +0 of 3\n.*arithmetic +3 of 3 used, so 0 left, and a cost of 1 has to wait for 1 more, which takes .*admitted again +20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ\nrefused before +20\S+Z  cost 4, 0 of 3 left\n +20\S+Z  cost 1, 0 of 3 left  retry after 2[34]h\S+\n$`},
 		{"explain per-user bob --json", 0, `"window_ms":259200000.*"algorithm":"token_bucket".*"decided_by":"limit"`},
 		{"explain nothing ann", 3, `nothing`},
 	} {
@@ -57,6 +57,18 @@ func TestTakeAndExplain(t *testing.T) {
 	}
 	if code, _, errs := weir(t, "", "ban", "per-user", "ann", "--for", "1h", "--admin", admin); code != 0 {
 		t.Fatal(errs)
+	}
+	_, fromHTTP, _ := weir(t, "", "explain", "per-user", "bob", "--http", at)
+	if code, out, errs := weir(t, "", "explain", "per-user", "bob", "--admin", admin); code != 0 || out != fromHTTP {
+		t.Errorf("listen.admin explains otherwise: %d %s%s, listen.http: %s", code, out, errs, fromHTTP)
+	}
+	_, jsonHTTP, _ := weir(t, "", "explain", "per-user", "bob", "--json", "--http", at)
+	t.Setenv("WEIR_ADMIN", admin)
+	if code, out, errs := weir(t, "", "explain", "per-user", "bob", "--json"); code != 0 || out != jsonHTTP {
+		t.Errorf("listen.admin explains otherwise in JSON: %d %s%s, listen.http: %s", code, out, errs, jsonHTTP)
+	}
+	if code, _, errs := weir(t, "", "explain", "per-user", "bob", "--admin", admin, "--http", at); code != 2 || !strings.Contains(errs, "name one of them") {
+		t.Errorf("two addresses: %d %s", code, errs)
 	}
 	t.Setenv("WEIR_HTTP", at)
 	if code, out, errs := weir(t, "", "explain", "per-user", "ann"); code != 0 || !strings.HasPrefix(out, "refused: the key is banned for ") || !strings.Contains(out, "override ends") {

@@ -21,7 +21,8 @@ type top struct {
 
 	width, height int
 	onKeys        bool // the keys have the cursor
-	limit         string
+	limit         row
+	chosen        bool   // by the user; until then, the limit is the first one
 	key           string // the id of the chosen one
 	sort          int    // the column
 	filter        string
@@ -44,9 +45,15 @@ var columns = []struct {
 	{"keys", func(r *rates) float64 { return float64(r.keys) }},
 }
 
+// A row is a line of the limits: a limit with a roll_out has two.
+type row struct {
+	name string
+	rest bool // the shadow beyond its roll_out
+}
+
 // rates are a limit's, in a second.
 type rates struct {
-	name                              string // of the limit
+	row
 	text                              string // as it is shown
 	allowed, refused, delayed, errors float64
 	waiting, keys                     int
@@ -124,7 +131,12 @@ func (t *top) press(k tea.KeyMsg) tea.Cmd {
 	case "down", "j":
 		t.move(1)
 	case "tab":
-		t.onKeys = !t.onKeys
+		if t.onKeys = !t.onKeys; t.onKeys {
+			t.chosen = true // another limit would have other keys
+			if t.chosenKey() == nil {
+				t.move(-1) // to the first
+			}
+		}
 	case "s":
 		t.sort = (t.sort + 1) % len(columns)
 	case "/":
@@ -137,8 +149,10 @@ func (t *top) press(k tea.KeyMsg) tea.Cmd {
 	case "b", "l":
 		t.asking = map[string]string{"b": "ban", "l": "lift"}[name]
 		switch chosen := t.chosenKey(); {
-		case chosen == nil || chosen.Key == nil && !t.identities:
-			t.asking, t.message = "", "choose a key first (tab), and show keys (i): a masked key cannot be banned"
+		case chosen == nil:
+			t.asking, t.message = "", "choose a key first: tab, then up and down"
+		case chosen.Key == nil && !t.identities:
+			t.asking, t.message = "", "show keys first (i), and choose one: a masked key cannot be banned"
 		case chosen.Key == nil:
 			t.asking, t.message = "", "this key is too long, or no text: it cannot be banned by its name"
 		}
@@ -166,7 +180,7 @@ func (t *top) edit(k tea.KeyMsg) {
 
 // confirm bans the chosen key, or lifts its ban, if the user says y.
 func (t *top) confirm(name string) tea.Cmd {
-	what, chosen, limit := t.asking, t.chosenKey(), t.limit
+	what, chosen, limit := t.asking, t.chosenKey(), t.limit.name
 	t.asking = ""
 	if name != "y" || chosen == nil || chosen.Key == nil {
 		t.message = "nothing was changed"
@@ -187,8 +201,8 @@ func (t *top) move(by int) {
 	}
 	all := t.rates()
 	if len(all) > 0 {
-		at := slices.IndexFunc(all, func(r rates) bool { return r.name == t.limit })
-		t.limit, t.key = all[min(max(at+by, 0), len(all)-1)].name, ""
+		at := slices.IndexFunc(all, func(r rates) bool { return r.row == t.limit })
+		t.limit, t.key, t.chosen = all[min(max(at+by, 0), len(all)-1)].row, "", true
 	}
 }
 
@@ -208,7 +222,7 @@ func (t *top) rates() (all []rates) {
 				was = o
 			}
 		}
-		r := rates{name: l.Name, text: shown(l.Name), allowed: per(l.admitted(), was.admitted()), refused: per(l.Limited+l.Banned, was.Limited+was.Banned),
+		r := rates{row: row{l.Name, l.Rest}, text: shown(l.Name), allowed: per(l.admitted(), was.admitted()), refused: per(l.Limited+l.Banned, was.Limited+was.Banned),
 			delayed: per(l.Delayed, was.Delayed), errors: per(l.Errors, was.Errors), waiting: l.Waiting, keys: l.KeysCount}
 		if l.Shadow {
 			r.text = "(" + r.text + ")"
@@ -218,8 +232,8 @@ func (t *top) rates() (all []rates) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b rates) int { return cmp.Compare(columns[t.sort].of(&b), columns[t.sort].of(&a)) })
-	if t.limit == "" && len(all) > 0 {
-		t.limit = all[0].name
+	if !t.chosen && len(all) > 0 {
+		t.limit = all[0].row
 	}
 	return all
 }
@@ -227,7 +241,7 @@ func (t *top) rates() (all []rates) {
 // keys returns the most refused keys of the chosen limit.
 func (t *top) keys() (all []liveKey) {
 	for _, l := range t.now.keys.Limits {
-		if l.Limit != t.limit {
+		if l.Limit != t.limit.name || t.limit.rest { // its keys are not counted
 			continue
 		}
 		for _, k := range l.Refused {
@@ -244,7 +258,7 @@ func (t *top) refusals(k liveKey) float64 {
 	seconds := float64(t.now.live.Now-t.before.live.Now) / 1000
 	for _, l := range t.before.keys.Limits {
 		for _, was := range l.Refused {
-			if l.Limit == t.limit && was.id() == k.id() && k.Count >= was.Count && seconds > 0 {
+			if l.Limit == t.limit.name && was.id() == k.id() && k.Count >= was.Count && seconds > 0 {
 				return float64(k.Count-was.Count) / seconds
 			}
 		}
@@ -278,13 +292,13 @@ func (t *top) View() string {
 	all := t.rates()
 	room := max(t.height-6-len(t.now.live.Stores), 4)
 	line(false, "%-24s %11s %11s %11s %9s %8s %8s", "LIMIT", "refused/s", "admitted/s", "delayed/s", "errors/s", "waiting", "keys")
-	at := slices.IndexFunc(all, func(r rates) bool { return r.name == t.limit })
+	at := slices.IndexFunc(all, func(r rates) bool { return r.row == t.limit })
 	for _, r := range window(all, at, room/2) {
-		line(!t.onKeys && r.name == t.limit, "%-24s %11.1f %11.1f %11.1f %9.1f %8d %8d", cut24(r.text), r.refused, r.allowed, r.delayed, r.errors, r.waiting, r.keys)
+		line(!t.onKeys && r.row == t.limit, "%-24s %11.1f %11.1f %11.1f %9.1f %8d %8d", cut24(r.text), r.refused, r.allowed, r.delayed, r.errors, r.waiting, r.keys)
 	}
 	keys := t.keys()
 	line(false, "")
-	line(false, "%-40s %11s %11s   MOST REFUSED BY %s", "KEY", "refused", "refused/s", shown(t.limit))
+	line(false, "%-40s %11s %11s   MOST REFUSED BY %s", "KEY", "refused", "refused/s", shown(t.limit.name))
 	if len(keys) == 0 {
 		line(false, "(no key was refused, or this limit counts none)")
 	}
@@ -312,7 +326,7 @@ func (t *top) footer() string {
 		if chosen := t.chosenKey(); chosen != nil {
 			key = shown(chosen.Shown)
 		}
-		return fmt.Sprintf("%s: %s at %s? y or n", what, key, shown(t.limit))
+		return fmt.Sprintf("%s: %s at %s? y or n", what, key, shown(t.limit.name))
 	case t.typing:
 		return "filter: " + shown(t.filter) + "_"
 	case t.message != "":

@@ -201,7 +201,7 @@ func (w *watching) print(to io.Writer, address, name, text string) error {
 			return err
 		}
 		if w.asJSON {
-			fmt.Fprintf(to, "{\"lost\":%s}\n", text)
+			fmt.Fprintf(to, "{\"lost\":%s}\n", asciijson.Escape([]byte(text)))
 		} else {
 			fmt.Fprintf(to, "%s(left out: %d refusals, %d others)\n", from, lost.Refused, lost.Others)
 		}

@@ -379,12 +379,13 @@ func (w *fixedWindowRule) Kind() string    { return "fixed_window" }
 func (w *fixedWindowRule) Words() int      { return fixedWindowWords }
 
 var fixedWindowKind = Kind{
-	Name:   "fixed_window",
-	GoName: "FixedWindow",
-	Doc:    "Fixed window: a quota for each window of time. Around the boundary between two windows, twice the limit may come at once.",
-	Page:   "FixedWindow",
-	Zero:   FixedWindow{},
-	Script: Script{Name: "fixed", Number: 3},
+	Name:    "fixed_window",
+	GoName:  "FixedWindow",
+	Doc:     "Fixed window: a quota for each window of time. Around the boundary between two windows, twice the limit may come at once.",
+	Returns: "all come back when the next window starts",
+	Page:    "FixedWindow",
+	Zero:    FixedWindow{},
+	Script:  Script{Name: "fixed", Number: 3},
 	Fields: []Field{
 		{Name: "limit", Type: CountField, Required: true, Doc: "How many requests in each window; at least 1."},
 		{Name: "window", Type: DurationField, Required: true, Unless: &Unless{"align", "^(day|week|month|year)"},

@@ -331,12 +331,13 @@ func (b *intervalBucketRule) steps(tokens int64) int64 {
 func (b *intervalBucketRule) OneWindow() bool { return false }
 
 var intervalBucketKind = Kind{
-	Name:   "interval_bucket",
-	GoName: "IntervalBucket",
-	Doc:    "A bucket that refills in whole steps, for contracts that say so. token_bucket spreads the same tokens evenly.",
-	Page:   "IntervalBucket",
-	Zero:   IntervalBucket{},
-	Script: Script{Name: "interval", Number: 2},
+	Name:    "interval_bucket",
+	GoName:  "IntervalBucket",
+	Doc:     "A bucket that refills in whole steps, for contracts that say so. token_bucket spreads the same tokens evenly.",
+	Returns: "tokens come back in whole steps: refill of them, every so long",
+	Page:    "IntervalBucket",
+	Zero:    IntervalBucket{},
+	Script:  Script{Name: "interval", Number: 2},
 	Fields: []Field{
 		{Name: "burst", Type: CountField, Required: true, Doc: "The bucket's capacity; at least 1."},
 		{Name: "refill", Type: CountField, Required: true, Doc: "How many tokens each step adds; at least 1."},

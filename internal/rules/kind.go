@@ -15,13 +15,14 @@ import (
 // a user. A test in proof/ goes over all kinds and places, and fails if neither the support nor a
 // reason exists.
 type Kind struct {
-	Name   string  // as policy files write it
-	GoName string  // the name of the struct in package weir
-	Doc    string  // one or two sentences, for the schema of policy files
-	Page   string  // the heading of its section in docs/algorithms.md
-	Fields []Field // in the order of the struct's
-	Zero   Params  // the parameters, all zero
-	Script Script  // the script that decides about it in a store
+	Name    string  // as policy files write it
+	GoName  string  // the name of the struct in package weir
+	Doc     string  // one or two sentences, for the schema of policy files
+	Returns string  // how what was used comes back, for explanations; empty without a Rule
+	Page    string  // the heading of its section in docs/algorithms.md
+	Fields  []Field // in the order of the struct's
+	Zero    Params  // the parameters, all zero
+	Script  Script  // the script that decides about it in a store
 
 	NoRule     string // why it has no Rule: it is neither taken nor kept by key
 	NoShare    string // why failover has no share of it; otherwise Zero is a Shared

@@ -24,6 +24,7 @@ var leakyBucketKind = Kind{
 	Name:       "leaky_bucket",
 	GoName:     "LeakyBucket",
 	Doc:        "Leaky bucket: requests go on at a constant spacing, and early ones wait in a queue.",
+	Returns:    "one request after the other goes on, at the rate",
 	Page:       "LeakyBucket",
 	Zero:       LeakyBucket{},
 	Script:     bucketScript,

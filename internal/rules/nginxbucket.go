@@ -247,11 +247,12 @@ func (b *nginxBucketRule) Spent(s []int64, now int64) int64 {
 func (b *nginxBucketRule) Load(now, spent int64) []int64 { return b.Charge(nil, now, spent) }
 
 var nginxBucketKind = Kind{
-	Name:   "nginx_bucket",
-	GoName: "NginxBucket",
-	Doc:    "nginx's limit_req in nginx's own arithmetic: thousandths of a request, and milliseconds. leaky_bucket is the same algorithm in exact arithmetic.",
-	Page:   "NginxBucket",
-	Zero:   NginxBucket{},
+	Name:    "nginx_bucket",
+	GoName:  "NginxBucket",
+	Doc:     "nginx's limit_req in nginx's own arithmetic: thousandths of a request, and milliseconds. leaky_bucket is the same algorithm in exact arithmetic.",
+	Returns: "the excess goes down at the rate",
+	Page:    "NginxBucket",
+	Zero:    NginxBucket{},
 	Fields: []Field{
 		{Name: "rate", Type: RateField, Required: true, Doc: "A count per second or per minute: 10/s, 30/m."},
 		{Name: "queue", Type: CountField, Default: "0", Doc: "nginx's burst."},

@@ -307,6 +307,7 @@ var slidingCounterKind = Kind{
 	Name:      "sliding_counter",
 	GoName:    "SlidingCounter",
 	Doc:       "Sliding window counter: the current window plus a weighted part of the previous one. Three numbers per key, whatever the limit.",
+	Returns:   "what the previous window has used comes back little by little, while this one goes by",
 	Page:      "SlidingCounter",
 	Zero:      SlidingCounter{},
 	NoRegions: "it estimates what was used by the previous window, which had another part",

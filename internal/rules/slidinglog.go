@@ -393,12 +393,13 @@ func (w *slidingLogRule) Load(now, spent int64) []int64 {
 }
 
 var slidingLogKind = Kind{
-	Name:   "sliding_log",
-	GoName: "SlidingLog",
-	Doc:    "Sliding window log: never more than limit in any window. It remembers each request of the window.",
-	Page:   "SlidingLog",
-	Zero:   SlidingLog{},
-	Script: Script{Name: "log", Number: 6, Lists: true},
+	Name:    "sliding_log",
+	GoName:  "SlidingLog",
+	Doc:     "Sliding window log: never more than limit in any window. It remembers each request of the window.",
+	Returns: "a request comes back one window after it was admitted",
+	Page:    "SlidingLog",
+	Zero:    SlidingLog{},
+	Script:  Script{Name: "log", Number: 6, Lists: true},
 	Fields: []Field{
 		{Name: "limit", Type: CountField, Required: true, Doc: "How many requests in any window; at least 1."},
 		{Name: "window", Type: DurationField, Required: true, Doc: "The length of the window, like 1m."},

@@ -367,12 +367,13 @@ func (w *slidingWindowRule) Load(now, spent int64) []int64 {
 }
 
 var slidingWindowKind = Kind{
-	Name:   "sliding_window",
-	GoName: "SlidingWindow",
-	Doc:    "Sliding window of counters: at most limit over the last slots, and at most slot_limit in each slot.",
-	Page:   "SlidingWindow",
-	Zero:   SlidingWindow{},
-	Script: Script{Name: "window", Number: 5, Lists: true},
+	Name:    "sliding_window",
+	GoName:  "SlidingWindow",
+	Doc:     "Sliding window of counters: at most limit over the last slots, and at most slot_limit in each slot.",
+	Returns: "what a slot has used comes back when the slot leaves the window",
+	Page:    "SlidingWindow",
+	Zero:    SlidingWindow{},
+	Script:  Script{Name: "window", Number: 5, Lists: true},
 	Fields: []Field{
 		{Name: "limit", Type: CountField, Required: true, Doc: "How many requests over the window; at least 1."},
 		{Name: "window", Type: DurationField, Required: true, Doc: "The length of the window, like 1s. Each slot must be a whole number of nanoseconds."},

@@ -53,6 +53,7 @@ var smoothBurstyKind = Kind{
 	Name:       "smooth_bursty",
 	GoName:     "SmoothBursty",
 	Doc:        "Guava's RateLimiter: no request is refused for its size; the next one waits for what it cost.",
+	Returns:    "permits come back at the rate, and a request waits for what the one before it cost",
 	Page:       "SmoothBursty",
 	Zero:       SmoothBursty{},
 	Script:     bucketScript,

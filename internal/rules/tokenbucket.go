@@ -35,6 +35,7 @@ var tokenBucketKind = Kind{
 	Name:       "token_bucket",
 	GoName:     "TokenBucket",
 	Doc:        "Token bucket (GCRA): refills continuously at rate, and up to burst requests may come at once.",
+	Returns:    "tokens come back one by one, at the rate",
 	Page:       "TokenBucket",
 	Zero:       TokenBucket{},
 	Script:     bucketScript,

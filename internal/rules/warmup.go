@@ -69,12 +69,13 @@ func (noPool) Get() any { return new(Scratch) }
 func (noPool) Put(any)  {}
 
 var warmUpKind = Kind{
-	Name:   "warm_up",
-	GoName: "WarmUp",
-	Doc:    "Guava's RateLimiter with a warm-up, for upstreams with cold caches: after idling, the rate climbs from rate/cold_factor to rate over period.",
-	Page:   "WarmUp",
-	Zero:   WarmUp{},
-	Script: Script{Name: "warm", Number: 7, Limbs: true},
+	Name:    "warm_up",
+	GoName:  "WarmUp",
+	Doc:     "Guava's RateLimiter with a warm-up, for upstreams with cold caches: after idling, the rate climbs from rate/cold_factor to rate over period.",
+	Returns: "permits come back at the rate, more slowly after idling, and a request waits for what the one before it cost",
+	Page:    "WarmUp",
+	Zero:    WarmUp{},
+	Script:  Script{Name: "warm", Number: 7, Limbs: true},
 	Fields: []Field{
 		{Name: "rate", Type: RateField, Required: true, Word: "unlimited", Doc: "A count per duration: 100/s, 6/m, 5000/h, 1/d, 20/100ms; or unlimited."},
 		{Name: "period", Type: DurationField, Required: true, Doc: "How long the warm-up takes, like 10s."},

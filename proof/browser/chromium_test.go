@@ -159,6 +159,12 @@ func (p *page) until(script string) {
 	p.must(map[string]any{"do": "until", "script": script, "timeout": servers.Patience.Milliseconds()}, nil)
 }
 
+// press types a text where the focus is, and then presses keys.
+func (p *page) press(text string, keys ...string) {
+	p.t.Helper()
+	p.must(map[string]any{"do": "press", "text": text, "keys": keys}, nil)
+}
+
 // text returns the text of an element.
 func (p *page) text(selector string) (text string) {
 	p.t.Helper()

@@ -30,6 +30,13 @@ const commands = {
     }
     throw new Error('never so: ' + script + '\n' + await pages.get(page).tab.locator('body').innerText())
   },
+  // press types a text, and then presses keys.
+  async press ({ page, text, keys }) {
+    const { keyboard } = pages.get(page).tab
+    if (text) await keyboard.type(text)
+    for (const key of keys) await keyboard.press(key)
+    return true
+  },
   async text ({ page, selector }) { return pages.get(page).tab.locator(selector).innerText({ timeout: 5000 }) },
   async cookies ({ page }) { return pages.get(page).context.cookies() },
   async shot ({ page, path }) { await pages.get(page).tab.screenshot({ path }); return true },

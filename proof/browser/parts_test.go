@@ -39,10 +39,10 @@ func startShop(t *testing.T) string {
 type gateway struct{ *servers.Reloadable }
 
 // startWeir serves a policy, which is given without listen.
-func startWeir(t *testing.T, policy string) *gateway {
+func startWeir(t *testing.T, policy string, args ...string) *gateway {
 	t.Helper()
 	g := &gateway{servers.PolicyIn(t, t.TempDir(), servers.FreePorts+policy)}
-	g.Start(t, binary)
+	g.Start(t, binary, args...)
 	return g
 }
 

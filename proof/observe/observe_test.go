@@ -148,8 +148,10 @@ func TestTop(t *testing.T) {
 	}
 	x.press("s")
 	x.until("sorted by admitted/s")
-	x.press("Tab", "Down", "b")
+	x.press("b")
 	x.until("choose a key first")
+	x.press("Tab", "b")
+	x.until("show keys first")
 	x.press("i")
 	screen = x.until("mallory", `evil\u202ename`)
 	if strings.ContainsFunc(screen, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {

@@ -116,7 +116,7 @@ func (m *model) room(at int64) int64 {
 
 // turn returns when the next visitor may be admitted, from a time on.
 func (m *model) turn(at int64) int64 {
-	for at = max(at, m.hold); ; {
+	for at = max(at, m.hold, m.spec.Opens); ; {
 		then := max(m.due(at), m.room(at))
 		if then == at {
 			return at
@@ -133,7 +133,7 @@ func (m *model) call() {
 			m.drop(func(v *visitor) bool { return v == first })
 			continue
 		}
-		if at = m.turn(at); at > m.now {
+		if at = m.turn(at); at > m.now || m.spec.Paused {
 			break
 		}
 		if from := new(big.Rat).SetInt64(at); m.full.Cmp(from) < 0 {
@@ -189,7 +189,7 @@ func (m *model) ask(now int64, q room.Poll) (a room.Standing) {
 	m.call()
 	full := m.admit(q)
 	m.call()
-	if line := m.line(); len(line) == 0 {
+	if line := m.line(); len(line) == 0 || m.now < m.spec.Opens {
 		m.since, m.calls = 0, nil
 	} else if m.since == 0 {
 		m.since = m.now
@@ -229,12 +229,27 @@ func (m *model) admit(q room.Poll) (full bool) {
 		if q.Started != m.started && q.Started != 0 {
 			m.hold = max(m.hold, m.started+gather)
 		}
-		return m.join(q.ID, min(q.Place, m.now))
+		if q.Place > 0 && m.now >= m.spec.Opens {
+			return m.join(q.ID, min(q.Place, m.now))
+		}
+		return m.join(q.ID, m.lot(q))
 	}
-	if q.Join || len(m.line()) == 0 && m.turn(m.now) == m.now {
+	if q.Join && m.now < m.spec.Opens {
+		return m.join(q.ID, m.lot(q))
+	}
+	if q.Join || len(m.line()) == 0 && m.turn(m.now) == m.now && !m.spec.Paused {
 		return m.join(q.ID, max(m.now, m.last+1))
 	}
 	return false
+}
+
+// lot is a place in the hour before the opening, or before now where there is none any more.
+func (m *model) lot(q room.Poll) int64 {
+	before := m.spec.Opens
+	if before == 0 {
+		before = m.now
+	}
+	return before - min(max(q.Lot, 1), 3600*sec)
 }
 
 func (m *model) resolve(q room.Poll, a *room.Standing) {

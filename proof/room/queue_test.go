@@ -37,6 +37,8 @@ var specs = rapid.Custom(func(t *rapid.T) room.Spec {
 		Inside: rapid.Int64Range(0, 4).Draw(t, "inside"),
 		Idle:   spans.Draw(t, "idle"), Session: spans.Draw(t, "session"), EnterWithin: spans.Draw(t, "enter"), PollTimeout: spans.Draw(t, "lapse"),
 		MaxWaiting: rapid.Int64Range(1, 12).Draw(t, "max waiting"),
+		Opens:      rapid.SampledFrom([]int64{0, 0, 0, 1_790_000_000 * sec, 1_790_000_040 * sec, 1_790_000_000*sec + 10*60*sec + 1}).Draw(t, "opens"),
+		Paused:     rapid.IntRange(0, 9).Draw(t, "paused") == 0,
 	}
 })
 
@@ -66,6 +68,7 @@ func walk(t *rapid.T, spec room.Spec, ask func(now int64, q room.Poll) room.Stan
 			}
 		}
 		q.Enter = rapid.Bool().Draw(t, "enters")
+		q.Lot = rapid.SampledFrom([]int64{0, 1, 5, sec, 1800 * sec, 3600 * sec, 7200 * sec}).Draw(t, "lot")
 		want := m.ask(now, q)
 		got := ask(now, q)
 		got.Lapsed, got.Missed, got.Left = 0, 0, 0
@@ -76,6 +79,9 @@ func walk(t *rapid.T, spec room.Spec, ask func(now int64, q room.Poll) room.Stan
 		switch want.State {
 		case room.Waiting:
 			next.Ticket = room.WaitingTicket
+			if rapid.IntRange(0, 9).Draw(t, "of before the opening") == 0 {
+				next.Place = 0
+			}
 		case room.Admitted:
 			next = q
 		case room.Inside:

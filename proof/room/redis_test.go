@@ -104,6 +104,45 @@ func TestQueueWithFewRights(t *testing.T) {
 	}
 }
 
+// TestPauseInRedis: while a room is paused nobody is admitted, and a pause that ends gives nothing for its time. Gateways that have
+// not been told yet admit nobody for the time before they were, either.
+func TestPauseInRedis(t *testing.T) {
+	s := servers.StartRedis(t, servers.RedisOptions{})
+	client := dial(t, s.Addr)
+	at := int64(1_790_000_000_000_000)
+	queue := func(paused bool) *redis.Queue {
+		spec := plainSpec()
+		spec.Bucket, spec.Paused = weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}, paused
+		line, err := redis.NewQueue(weirrueidis.Evaler(client), spec, redis.QueueOptions{Name: "sale", ClockKey: "clock", Deadline: servers.Patience})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return line
+	}
+	poll := func(paused bool, later time.Duration, q room.Poll) room.Standing {
+		at += later.Microseconds()
+		client.Do(t.Context(), client.B().Hset().Key("clock").FieldValue().FieldValue("s", fmt.Sprint(at/sec)).FieldValue("us", fmt.Sprint(at%sec)).Build())
+		return ask(t, queue(paused), q)
+	}
+	for i := range int64(40) {
+		if a := poll(true, 0, room.Poll{ID: fmt.Sprint(i), Join: true}); a.State != room.Waiting || a.Ahead != i {
+			t.Fatalf("%+v", a)
+		}
+	}
+	if a := poll(true, 20*time.Second, room.Poll{ID: "39"}); a.Ahead != 39 || a.Inside != 0 {
+		t.Errorf("in the pause: %+v", a)
+	}
+	if a := poll(false, 20*time.Second, room.Poll{ID: "39"}); a.Ahead != 38 || a.Inside != 1 {
+		t.Errorf("at the end of the pause: %+v", a)
+	}
+	if a := poll(false, 5*time.Second, room.Poll{ID: "39"}); a.Ahead != 33 || a.Inside != 6 {
+		t.Errorf("after it: %+v", a)
+	}
+	if a := poll(true, 5*time.Second, room.Poll{ID: "39"}); a.Inside != 6 {
+		t.Errorf("paused again: %+v", a)
+	}
+}
+
 // TestQueueInAHaltedRedis: a poll waits until a Redis goes on that has stood still for longer than its client
 // keeps a connection without a reply. The visitor gets the place that the first attempt would have given.
 func TestQueueInAHaltedRedis(t *testing.T) {

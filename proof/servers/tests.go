@@ -93,12 +93,12 @@ func PolicyIn(t testing.TB, dir, policy string) *Reloadable {
 
 // Start runs weir serve until the test ends, which fails if it does not exit with code 0, or has printed
 // a panic that it recovered from.
-func (r *Reloadable) Start(t testing.TB, binary string) *Reloadable {
+func (r *Reloadable) Start(t testing.TB, binary string, args ...string) *Reloadable {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	var err error
-	if r.Weir, err = StartWeir(ctx, binary, r.File); err != nil {
+	if r.Weir, err = StartWeir(ctx, binary, r.File, args...); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,7 @@ type Admin struct {
 	registry *prometheus.Registry
 	access   *access
 	pages    *dashboard.Pages
+	previews previews
 	secrets  atomic.Pointer[secrets]
 	ending   chan struct{} // closed when the server shuts down: streams end
 }
@@ -118,7 +120,7 @@ func newAdmin(ctx context.Context, h face.Host, address string) (*Admin, error) 
 // ServeHTTP serves a page. Everybody may know whether the server lives. Every other page is kept from
 // web pages of other origins, and all but /readyz want the token, where there is one. The files of the
 // dashboard are sent without it, as they hold nothing of the server: the page asks for the token. But
-// who sends a wrong one gets nothing.
+// who sends a wrong one gets nothing. A preview of a page needs none either: its address is a secret.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var p *problem
 	isPage := a.pages.Has(r.URL.Path)
@@ -126,6 +128,15 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/healthz":
 	case r.URL.Path == "/readyz", isPage && r.Header["Authorization"] == nil:
 		p = a.access.foreign(r)
+	case strings.HasPrefix(r.URL.Path, previewPrefix) && (r.Method == http.MethodGet || r.Method == http.MethodHead):
+		if one := a.previews.of(r.URL.Path); one != nil {
+			if p = a.access.foreign(r); p == nil {
+				one.serve(w)
+				return
+			}
+			break
+		}
+		p = a.access.refuse(r)
 	default:
 		p = a.access.refuse(r)
 	}

@@ -67,9 +67,11 @@ func (a *Admin) addAPI() error {
 		"/v1/keys":      {"GET": p.keys},
 		"/v1/explain":   {"GET": p.explain},
 		"/v1/reset":     {"POST": p.reset},
+		"/v1/rooms":     {"GET": p.rooms},
 
 		"/v1/usage/export":   {"GET": p.exportUsage},
 		"/v1/policy/preview": {"POST": p.preview},
+		"/v1/rooms/preview":  {"POST": p.previewRoom},
 	}
 	a.mux.Handle("/v1/", p)
 	return errors.Join(a.registry.Register(p.changes), a.registry.Register(prometheus.NewGaugeFunc(

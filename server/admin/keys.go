@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/decisions"
 )
 
 // topKey is one of the heaviest or most refused keys of a limit.
@@ -137,9 +138,15 @@ type explained struct {
 	ClearsAt  string            `json:"clears_at,omitempty"`
 	Retry     int64             `json:"retry_after_ms,omitempty"` // -1 if no wait helps
 	Reset     int64             `json:"reset_after_ms"`
+	Window    int64             `json:"window_ms"`
+	Exempt    bool              `json:"exempt,omitempty"`
 	Source    string            `json:"source"`
 	Problem   string            `json:"store_problem,omitempty"`
+	Waits     int64             `json:"waits_ms,omitempty"` // how long a request would wait in the limit's queue
+	Math      string            `json:"arithmetic,omitempty"`
 	Text      string            `json:"text"`
+
+	Refusals []decisions.Refusal `json:"refusals"` // the latest
 }
 
 // explain says why a key is admitted or refused now, and when that clears. It charges nothing.
@@ -154,6 +161,7 @@ func (p *api) explain(w http.ResponseWriter, r *http.Request) error {
 	out := explained{
 		Limit: a.Limit, Key: a.Key, Plan: a.Plan, Algorithm: weir.Algorithm(x.Rule), Fields: x.Fields, By: x.By, Store: x.Store, Shadow: a.Shadow,
 		Allowed: d.Allowed, Capacity: d.Limit, Remaining: d.Remaining, Reset: milliseconds(d.ResetAfter), Source: d.Source.String(), Text: x.String(),
+		Window: milliseconds(a.Window), Exempt: a.Exempt, Waits: milliseconds(x.Waits), Math: x.Arithmetic(), Refusals: p.policy.Decisions().Refusals(a.Limit, policy.EncodeKey(a.Key...)),
 	}
 	if out.Key == nil {
 		out.Key = []string{}
@@ -169,7 +177,8 @@ func (p *api) explain(w http.ResponseWriter, r *http.Request) error {
 	case d.RetryAfter == weir.Never:
 		out.Retry = -1
 	default:
-		out.Retry, out.ClearsAt = milliseconds(d.RetryAfter), second(now.Add(d.RetryAfter))
+		out.Retry = milliseconds(d.RetryAfter)
+		out.ClearsAt = now.Add(d.RetryAfter + time.Millisecond - 1).UTC().Truncate(time.Millisecond).Format(time.RFC3339Nano)
 	}
 	answer(w, http.StatusOK, "application/json", out)
 	return nil

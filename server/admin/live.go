@@ -20,6 +20,7 @@ type live struct {
 	Token    bool           `json:"token"` // the server has a token, so that a policy may be sent
 	NoRoute  uint64         `json:"no_route"`
 	Failed   uint64         `json:"reloads_failed"`
+	Latency  *latencyLive   `json:"decision_latency,omitempty"`
 	Limits   []limitLive    `json:"limits"`
 	Stores   []storeLive    `json:"stores"`
 	Adaptive []adaptiveLive `json:"adaptive"`
@@ -48,6 +49,12 @@ type limitLive struct {
 	Evicted   uint64 `json:"evicted"` // while they were still limited
 }
 
+// latencyLive is how many durations were at most as long as each bound, and the last of the counts how many there were in all.
+type latencyLive struct {
+	Bounds []float64 `json:"seconds"`
+	Counts []uint64  `json:"counts"`
+}
+
 type storeLive struct {
 	storeJSON
 	Breaker  string `json:"breaker"` // closed, or open for some or all shards
@@ -56,6 +63,8 @@ type storeLive struct {
 	Failed   uint64 `json:"failed"`
 	Skipped  uint64 `json:"skipped"`
 	Opened   uint64 `json:"opened"`
+
+	Latency *latencyLive `json:"latency,omitempty"`
 }
 
 type adaptiveLive struct {
@@ -79,8 +88,14 @@ func (p *api) live(w http.ResponseWriter, _ *http.Request) error {
 	if status.FromAPI {
 		out.From = "api"
 	}
+	took := p.policy.Decisions().Durations
+	out.Latency = new(latencyLive(took.Decisions()))
 	for _, s := range p.policy.StoreStats() {
-		out.Stores = append(out.Stores, storeLiveOf(s))
+		one := storeLiveOf(s)
+		if l, ok := took.StoreCalls(s.Name); ok {
+			one.Latency = new(latencyLive(l))
+		}
+		out.Stores = append(out.Stores, one)
 	}
 	for _, a := range engine.AdaptiveCounts() {
 		out.Adaptive = append(out.Adaptive, adaptiveLive{a.Name, a.Limit, a.InFlight, a.Outcomes.OK, a.Outcomes.Dropped, a.Outcomes.Refused})

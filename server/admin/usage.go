@@ -75,10 +75,11 @@ func (p *api) exportUsage(w http.ResponseWriter, r *http.Request) error {
 	case "", "jsonl":
 		h.Set("Content-Type", "application/jsonl")
 		write = func(u usage) error {
-			line, err := asciijson.Marshal(u)
-			if err == nil {
-				_, err = w.Write(append(line, '\n'))
+			text, err := asciijson.Marshal(u)
+			if err != nil {
+				return err
 			}
+			_, err = w.Write(append(text, '\n'))
 			return err
 		}
 	case "csv":

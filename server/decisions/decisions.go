@@ -25,6 +25,8 @@ type Observers struct {
 	logMu   sync.Mutex // held by LogTo
 	logging *logging   // nil for none
 
+	latest latest
+
 	watchers atomic.Pointer[[]*Watcher] // never changed in place
 	mu       sync.Mutex                 // held while watchers is replaced
 }
@@ -40,6 +42,7 @@ func New() *Observers {
 	o := &Observers{Durations: newDurations()}
 	o.secret.Store(new([]byte(rand.Text())))
 	o.watchers.Store(new([]*Watcher))
+	o.latest.room.Store(keptAtOnce)
 	return o
 }
 
@@ -51,9 +54,12 @@ func (o *Observers) Hash(limit, key string) string {
 	return hex.EncodeToString(m.Sum(nil)[:8])
 }
 
-// Sees implements policy.Observer. While nobody watches, it reads one pointer. A decision for which no
-// watcher has room is counted, and nothing is put together for it.
+// Sees implements policy.Observer. While nobody watches, it reads one pointer of an admitted request. A decision for
+// which no watcher has room is counted, and nothing is put together for it.
 func (o *Observers) Sees(outcome policy.Outcome, limit string, shadow bool) bool {
+	if refused(outcome) && o.latest.wants() {
+		return true
+	}
 	all := *o.watchers.Load()
 	for _, w := range all {
 		if w.fits(outcome, limit, shadow) && w.hasRoom(outcome) {
@@ -71,13 +77,19 @@ func (o *Observers) Sees(outcome policy.Outcome, limit string, shadow bool) bool
 // Observe implements policy.Observer.
 func (o *Observers) Observe(d policy.Observed) {
 	e := Event{At: time.Now(), Observed: d}
+	if e.IsRefused() {
+		o.latest.keep(&e)
+	}
 	for _, w := range *o.watchers.Load() {
 		w.take(&e)
 	}
 }
 
 // Timed implements policy.Observer.
-func (o *Observers) Timed(took time.Duration) { o.Durations.decision.Observe(took.Seconds()) }
+func (o *Observers) Timed(took time.Duration) {
+	o.Durations.decision.Observe(took.Seconds())
+	o.latest.refill(time.Now())
+}
 
 // Queued implements policy.Observer.
 func (o *Observers) Queued(limit string, waited time.Duration) {

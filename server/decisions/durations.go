@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // Durations are histograms of how long decisions, calls of stores and waits in queues took. Each has
@@ -68,6 +69,42 @@ func (n *named) keep(keep func(string) bool) {
 		}
 		return true
 	})
+}
+
+// A Latency is how many durations were at most as long as each of some bounds, and how many there were in all.
+type Latency struct {
+	Bounds []float64 // in seconds, ascending
+	Counts []uint64  // one more than Bounds: the last is of all
+}
+
+// Decisions returns how long decisions took, of which one in policy.TimedOneIn is measured.
+func (d *Durations) Decisions() Latency { return latencyOf(d.decision) }
+
+// StoreCalls returns how long the calls of a store took; ok is false if there was none.
+func (d *Durations) StoreCalls(store string) (l Latency, ok bool) {
+	h, ok := d.store.known.Load(store)
+	if !ok {
+		return l, false
+	}
+	m, ok := h.(prometheus.Metric)
+	if !ok {
+		return l, false
+	}
+	return latencyOf(m), true
+}
+
+// latencyOf reads the classic buckets of a histogram.
+func latencyOf(m prometheus.Metric) (l Latency) {
+	var out dto.Metric
+	if err := m.Write(&out); err != nil {
+		return l
+	}
+	h := out.GetHistogram()
+	for _, b := range h.GetBucket() {
+		l.Bounds, l.Counts = append(l.Bounds, b.GetUpperBound()), append(l.Counts, b.GetCumulativeCount())
+	}
+	l.Counts = append(l.Counts, h.GetSampleCount())
+	return l
 }
 
 // Describe describes the histograms of all Durations, for a collector that has none yet.

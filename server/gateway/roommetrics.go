@@ -12,7 +12,7 @@ var (
 	roomInside = prometheus.NewDesc("weir_room_inside",
 		"Visitors inside, including admitted ones who have not entered yet, as last seen by this gateway.", []string{"room"}, nil)
 	roomVisitors = prometheus.NewDesc("weir_room_visitors_total",
-		"Visitors at this gateway: joined the queue, entered; refused because it was full, or by too_many_joins or too_many_visitors from one address; "+
+		"Visitors at this gateway: joined the queue, entered; refused because it was full, by too_many_joins or too_many_visitors from one address, or because it is drained (closed); "+
 			"lapsed (stopped polling), missed their turn, left.", []string{"room", "outcome"}, nil)
 	roomTickets = prometheus.NewDesc("weir_room_tickets_refused_total",
 		"Refused tickets by reason: forged, client (bound to another one), expired, finished (a visit that has ended).", []string{"room", "reason"}, nil)
@@ -39,7 +39,7 @@ func (m roomMetrics) Collect(ch chan<- prometheus.Metric) {
 			outcome string
 			n       uint64
 		}{
-			{"joined", s.Joined}, {"entered", s.Entered}, {"full", s.Full}, {"too_many_joins", s.TooManyJoins}, {"too_many_visitors", s.TooManyVisitors},
+			{"joined", s.Joined}, {"entered", s.Entered}, {"full", s.Full}, {"too_many_joins", s.TooManyJoins}, {"too_many_visitors", s.TooManyVisitors}, {"closed", s.Closed},
 			{"lapsed", s.Lapsed}, {"missed", s.Missed}, {"left", s.Left},
 		} {
 			counter(roomVisitors, o.n, s.Name, o.outcome)

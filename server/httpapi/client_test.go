@@ -80,8 +80,11 @@ func TestClientVerbs(t *testing.T) {
 		t.Errorf("%+v %v", used, err)
 	}
 	x, err := c.Explain(ctx, "per-ip", "192.0.2.1")
-	if err != nil || x.Allowed || x.DecidedBy != "limit" || x.Algorithm != "token_bucket" || x.Parameters["burst"] != "2" || x.Text == "" {
+	if err != nil || x.Allowed || x.DecidedBy != "limit" || x.Algorithm != "token_bucket" || x.Parameters["burst"] != "2" || x.Text == "" || !strings.HasPrefix(x.Arithmetic, "2 of 2 used, so 0 left") {
 		t.Errorf("%+v %v", x, err)
+	}
+	if len(x.Refusals) == 0 || x.Refusals[0].Capacity != 2 || x.Refusals[0].Remaining != 0 || x.Refusals[0].RetryAfter <= 0 || time.Since(x.Refusals[0].At) > time.Hour {
+		t.Errorf("%+v", x.Refusals)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/decisions"
 )
 
 // used is what a key has used of a limit.
@@ -54,15 +55,18 @@ func (f *Face) usage(c *call) (any, error) {
 // explanation says why a limit decides as it does.
 type explanation struct {
 	state
-	Key       []string          `json:"key"`
-	Plan      string            `json:"plan,omitempty"`
-	Algorithm string            `json:"algorithm"`
-	Fields    map[string]string `json:"parameters"`
-	By        string            `json:"decided_by"` // limit, plan, ban, grant, exemption or roll_out
-	Until     string            `json:"override_ends,omitempty"`
-	Store     string            `json:"store,omitempty"`
-	ClearsAt  string            `json:"clears_at,omitempty"` // when the same work is admitted again
-	Text      string            `json:"text"`
+	Key       []string            `json:"key"`
+	Plan      string              `json:"plan,omitempty"`
+	Algorithm string              `json:"algorithm"`
+	Fields    map[string]string   `json:"parameters"`
+	By        string              `json:"decided_by"` // limit, plan, ban, grant, exemption or roll_out
+	Until     string              `json:"override_ends,omitempty"`
+	Store     string              `json:"store,omitempty"`
+	ClearsAt  string              `json:"clears_at,omitempty"` // when the same work is admitted again
+	Waits     int64               `json:"waits_ms,omitempty"`  // how long a request would wait in the limit's queue
+	Math      string              `json:"arithmetic,omitempty"`
+	Text      string              `json:"text"`
+	Refusals  []decisions.Refusal `json:"refusals"` // the latest
 }
 
 // explain answers why a key of a limit is admitted or refused.
@@ -81,7 +85,8 @@ func (f *Face) explain(c *call) (any, error) {
 	}
 	a := x.Answer.Each[0]
 	now := time.Now()
-	out := explanation{state: decisionOf(x.Answer).Limits[0], Key: a.Key, Plan: a.Plan, Algorithm: weir.Algorithm(x.Rule), Fields: x.Fields, By: x.By, Store: x.Store, Text: x.String()}
+	out := explanation{state: decisionOf(x.Answer).Limits[0], Key: a.Key, Plan: a.Plan, Algorithm: weir.Algorithm(x.Rule), Fields: x.Fields, By: x.By, Store: x.Store, Text: x.String(), Math: x.Arithmetic(), Waits: ms(x.Waits)}
+	out.Refusals = f.policy.Decisions().Refusals(limit, policy.EncodeKey(a.Key...))
 	if out.Key == nil {
 		out.Key = []string{}
 	}

@@ -1,9 +1,11 @@
 package policyfile
 
 import (
+	"fmt"
 	"html/template"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/policy"
@@ -34,8 +36,27 @@ func (d *decoder) room(name string, n *node) policy.WaitingRoom {
 		Text:       text(n.get("text")),
 		Language:   text(n.get("language")),
 		Page:       text(n.get("page")),
+
+		Opens:    d.moment(n.get("opens"), at("opens")...),
+		Pause:    truth(n.get("pause")),
+		Drain:    truth(n.get("drain")),
+		Announce: text(n.get("announce")),
 	}
 	return r
+}
+
+// moment reads a time with its zone. It is kept in UTC.
+func (d *decoder) moment(n *node, path ...string) time.Time {
+	written := text(n)
+	if written == "" {
+		return time.Time{}
+	}
+	at, err := time.Parse(time.RFC3339, written)
+	if err != nil || at.Year() < 2000 || at.Year() > 2200 {
+		d.wrong(fmt.Sprintf("%.40q is not a time with its zone", written), "write it like 2027-01-15T10:00:00+01:00, or 2027-01-15T09:00:00Z", path...)
+		return time.Time{}
+	}
+	return at.UTC()
 }
 
 func (d *decoder) rate(n *node, like string, path ...string) weir.Rate {

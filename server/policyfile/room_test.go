@@ -17,7 +17,8 @@ stores: { shared: { url: "redis://127.0.0.1:6379/0" } }
 paths: { ignore_case: false, ignore_trailing_slash: false }
 waiting_rooms:
   sale: { admit: 5/2s, burst: 3, inside: 500, idle: 1m, session: 1h, enter_within: 20s, poll_timeout: 90s, max_waiting: 10, joins: 6/m, bind: address,
-    secret_file: s, store: shared, on_failure: allow, status: 200, title: T, text: X, language: de }
+    secret_file: s, store: shared, on_failure: allow, status: 200, title: T, text: X, language: de,
+    opens: 2027-01-15T10:00:00+01:00, pause: true, drain: true, announce: Soon }
   plain: { admit: 1/10s }
 routes:
   - { match: /sale/, waiting_room: sale }
@@ -29,7 +30,8 @@ routes:
 	r := f.Policy.Rooms[0]
 	if r.Name != "sale" || r.Admit != (weir.Rate{N: 5, Per: 2 * time.Second}) || r.Burst != 3 || r.Inside != 500 || r.Idle != time.Minute || r.Session != time.Hour ||
 		r.EnterWithin != 20*time.Second || r.PollTimeout != 90*time.Second || r.MaxWaiting != 10 || r.Joins != weir.PerMinute(6) || r.Bind != "address" ||
-		r.SecretFile != "s" || r.Store != "shared" || r.OnFailure != "allow" || r.Status != 200 || r.Title != "T" || r.Text != "X" || r.Language != "de" {
+		r.SecretFile != "s" || r.Store != "shared" || r.OnFailure != "allow" || r.Status != 200 || r.Title != "T" || r.Text != "X" || r.Language != "de" ||
+		r.Opens != time.Date(2027, 1, 15, 9, 0, 0, 0, time.UTC) || !r.Pause || !r.Drain || r.Announce != "Soon" {
 		t.Errorf("%+v", r)
 	}
 	if f.Policy.Routes[0].Room != "sale" {
@@ -58,6 +60,10 @@ func TestWrongWaitingRooms(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line, want := range map[string]string{
+		"admit: 1/s, opens: tomorrow":                        `"tomorrow" is not a time with its zone`,
+		"admit: 1/s, opens: 2027-01-15T10:00:00":             `is not a time with its zone`,
+		"admit: 1/s, opens: 1027-01-15T10:00:00Z":            `is not a time with its zone`,
+		"admit: 1/s, announce: " + strings.Repeat("x", 1001): "the announcement has 1001 bytes",
 		"admit: 50":                        "fix: admit: 50/s",
 		"admit: x":                         "no slash",
 		"admit: 1/3ns":                     "beyond what a room counts",

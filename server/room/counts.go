@@ -11,6 +11,7 @@ type Stats struct {
 	Joined, Entered    uint64 // visitors who joined the queue, and who entered
 	Full, TooManyJoins uint64 // refused: the queue was full; too many joins from one address
 	TooManyVisitors    uint64 // refused: too many visitors from one address waited or were inside
+	Closed             uint64 // refused: the room was drained
 	PollsTooOften      uint64 // polls that came too often
 	Lapsed             uint64 // lost their place because they stopped polling
 	Missed             uint64 // did not enter when admitted
@@ -24,7 +25,7 @@ type Stats struct {
 type counts struct {
 	waiting, inside                                                          atomic.Int64
 	joined, entered, full, tooManyJoins, pollsTooOften, lapsed, missed, left atomic.Uint64
-	tooManyVisitors                                                          atomic.Uint64
+	tooManyVisitors, closed                                                  atomic.Uint64
 	forged, client, expired, finished, storeFailures                         atomic.Uint64
 }
 
@@ -47,7 +48,7 @@ func (r *Room) Stats() Stats {
 	c := &r.counts
 	return Stats{
 		Name: r.settings.Name, Waiting: c.waiting.Load(), Inside: c.inside.Load(),
-		Joined: c.joined.Load(), Entered: c.entered.Load(), Full: c.full.Load(), TooManyJoins: c.tooManyJoins.Load(), TooManyVisitors: c.tooManyVisitors.Load(), PollsTooOften: c.pollsTooOften.Load(),
+		Joined: c.joined.Load(), Entered: c.entered.Load(), Full: c.full.Load(), TooManyJoins: c.tooManyJoins.Load(), TooManyVisitors: c.tooManyVisitors.Load(), Closed: c.closed.Load(), PollsTooOften: c.pollsTooOften.Load(),
 		Lapsed: c.lapsed.Load(), Missed: c.missed.Load(), Left: c.left.Load(),
 		Forged: c.forged.Load(), Client: c.client.Load(), Expired: c.expired.Load(), Finished: c.finished.Load(), StoreFailures: c.storeFailures.Load(),
 	}

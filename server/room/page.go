@@ -22,21 +22,22 @@ var pageScript string
 // script updates the elements with the ids weir-place, weir-ahead, weir-wait, weir-status and
 // weir-done (a progress element), if there are any.
 type Page struct {
-	Lang    string        // of the texts: en, de, es, fr
-	Title   string        // the policy's, or a built-in one in Lang
-	Text    string        // the same
-	State   string        // waiting, or kept: the place is kept, but currently unknown
-	Place   string        // in the queue, from 1, formatted for people
-	Ahead   string        // visitors ahead of this one
-	Wait    string        // the expected wait, like: about 5 minutes
-	Status  string        // a sentence about the current state; may be empty
-	Done    int64         // progress since the visitor joined, in percent
-	Notice  string        // why the visitor is at the end of the queue again; usually empty
-	Keep    string        // what happens when the page is closed
-	Refresh int64         // seconds after which the page reloads without a script
-	Nonce   string        // for style and script elements: <style nonce="{{.Nonce}}">
-	Head    template.HTML // for the head: character set, reload without a script, no indexing
-	Script  template.HTML // for the end of the body
+	Lang     string        // of the texts: en, de, es, fr
+	Title    string        // the policy's, or a built-in one in Lang
+	Text     string        // the same
+	State    string        // waiting; kept: the place is kept, but currently unknown; before: the room has not opened yet
+	Place    string        // in the queue, from 1, formatted for people
+	Ahead    string        // visitors ahead of this one
+	Wait     string        // the expected wait, like: about 5 minutes
+	Status   string        // a sentence about the current state; may be empty
+	Done     int64         // progress since the visitor joined, in percent
+	Notice   string        // why the visitor is at the end of the queue again; usually empty
+	Announce string        // what the operator announces; usually empty
+	Keep     string        // what happens when the page is closed
+	Refresh  int64         // seconds after which the page reloads without a script
+	Nonce    string        // for style and script elements: <style nonce="{{.Nonce}}">
+	Head     template.HTML // for the head: character set, reload without a script, no indexing
+	Script   template.HTML // for the end of the body
 
 	// Labels.
 	PlaceLabel, AheadLabel, WaitLabel string
@@ -61,12 +62,16 @@ func parsePage(own []byte) (*template.Template, error) {
 // showPage writes the page.
 func (v *visit) showPage(t reply) {
 	w := v.language()
-	l := w.lines(t)
+	l := v.lines(t)
 	nonce := rand.Text()
 	p := Page{
 		Lang: w.lang, Title: w.title, Text: w.text, State: t.State, Place: l.Place, Ahead: l.Ahead, Wait: l.Wait, Status: l.Status, Done: l.Done,
 		Keep: strings.Replace(w.keep, "%s", w.span(v.room.settings.PollTimeout), 1), Refresh: seconds(t.PollAfter), Nonce: nonce,
 		PlaceLabel: w.place, AheadLabel: w.ahead, WaitLabel: w.wait,
+	}
+	p.Announce = v.room.settings.Announce
+	if t.State == "before" {
+		p.Title, p.Text, p.AheadLabel, p.WaitLabel = w.early, w.opening, w.here, w.opens
 	}
 	if v.room.settings.Title != "" {
 		p.Title = v.room.settings.Title
@@ -79,9 +84,12 @@ func (v *visit) showPage(t reply) {
 	}
 	p.Head = template.HTML(fmt.Sprintf(`<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">`+
 		`<meta name="robots" content="noindex"><noscript><meta http-equiv="refresh" content="%d"></noscript>`, p.Refresh))
-	p.Script = template.HTML(fmt.Sprintf(`<script nonce="%s" data-after="%d" data-turn="%s" data-cookies="%s" data-place="%s" data-wait="%s">%s</script>`,
-		nonce, p.Refresh, template.HTMLEscapeString(w.turn), template.HTMLEscapeString(w.cookies), template.HTMLEscapeString(w.place),
-		template.HTMLEscapeString(w.wait), pageScript))
+	p.Script = template.HTML(fmt.Sprintf(`<script nonce="%s" data-after="%d" data-state="%s" data-turn="%s" data-cookies="%s" data-place="%s" data-wait="%s">%s</script>`,
+		nonce, p.Refresh, p.State, template.HTMLEscapeString(w.turn), template.HTMLEscapeString(w.cookies), template.HTMLEscapeString(p.PlaceLabel),
+		template.HTMLEscapeString(p.WaitLabel), pageScript))
+	if v.isPreview {
+		p.Head, p.Script = `<meta charset="utf-8">`, ""
+	}
 	var body bytes.Buffer
 	if err := v.room.page.Execute(&body, p); err != nil {
 		v.room.log.Error("waiting room: its page cannot be shown", "room", v.room.settings.Name, "error", err)

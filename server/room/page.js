@@ -11,6 +11,7 @@
     put('weir-ahead', text.ahead)
     put('weir-wait', text.wait)
     put('weir-status', text.status)
+    put('weir-announce', text.announce || '')
     const done = at('weir-done')
     if (done) done.value = text.done
     if (Date.now() - said > 30000) { // who hears the page is not told each step
@@ -30,9 +31,14 @@
         headers: { Accept: 'application/json', 'Weir-Room': 'poll' }, cache: 'no-store', credentials: 'same-origin', signal: limit.signal
       })
       const state = answer.headers.get('Weir-Room')
-      if (state === 'waiting' || state === 'kept') {
+      if (own.state === 'before' && state === 'waiting') { // it has opened
+        clearTimeout(end)
+        location.reload()
+        return
+      }
+      if (state === 'waiting' || state === 'kept' || state === 'before') {
         const told = await answer.json()
-        if (told.place) show(told.text)
+        if (told.place || state === 'before') show(told.text)
         else put('weir-status', told.text.status) // what was shown last is as good as anything
         if (told.place) document.title = '(' + told.text.place + ') ' + title
         after = told.poll_after || after

@@ -4,6 +4,8 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"time"
+
+	"github.com/weirflow/weir/policy"
 )
 
 // The delay between two polls of a visitor: 2 s, plus 10 ms for each visitor ahead, at most 30 s,
@@ -22,6 +24,16 @@ func (r *Room) pollDelay(ahead int64) time.Duration {
 		d = shortestDelay + time.Duration(ahead)*delayPerVisitor
 	}
 	return d*4/5 + rand.N(d*2/5)
+}
+
+// delayBefore is the delay of a visitor before the opening. Near to it, the next poll comes after the opening, by as much later
+// as the visitor is behind others.
+func (r *Room) delayBefore(left time.Duration, a Standing) time.Duration {
+	d := r.pollDelay(a.Waiting)
+	if d > left {
+		d = min(left+r.pollDelay(a.Ahead), policy.LongestPoll)
+	}
+	return d
 }
 
 func (r *Room) longestDelay() time.Duration { return maxDelay }

@@ -33,6 +33,10 @@ type Poll struct {
 	Provisional bool // the ticket was made while the queue was unavailable
 	Enter       bool // the visitor enters with this request, if admitted
 	Join        bool // an unknown visitor joins the end of the queue
+
+	// Lot is the visitor's lot, from 1 to MostLot: of those who join before the room opens, the one with the largest is the
+	// first. A ticket from before the opening has 0 as its Place, so that nobody learns a place that can be drawn again.
+	Lot int64
 }
 
 // TicketState is the state of a visitor when the ticket was signed.
@@ -86,12 +90,21 @@ type Spec struct {
 	EnterWithin time.Duration
 	PollTimeout time.Duration
 	MaxWaiting  int64
+	Opens       int64 // nobody is admitted before this time, and those who join before it are drawn by lot; 0: it is open
+	Paused      bool  // nobody is admitted
 }
+
+// MostLot is the largest lot: lots are places in the hour before the opening.
+const MostLot = 3600 * second
 
 // SpecOf returns the parameters of a policy's room, with defaults filled in.
 func SpecOf(r policy.WaitingRoom) Spec {
 	r = r.WithDefaults()
-	return Spec{r.Bucket(), r.Inside, r.Idle, r.Session, r.EnterWithin, r.PollTimeout, r.MaxWaiting}
+	s := Spec{Bucket: r.Bucket(), Inside: r.Inside, Idle: r.Idle, Session: r.Session, EnterWithin: r.EnterWithin, PollTimeout: r.PollTimeout, MaxWaiting: r.MaxWaiting, Paused: r.Pause}
+	if !r.Opens.IsZero() {
+		s.Opens = r.Opens.UnixMicro()
+	}
+	return s
 }
 
 // Constants of all rooms, in microseconds.

@@ -144,6 +144,9 @@ func (r *Room) Serve(w http.ResponseWriter, req *http.Request, c Client, refuse 
 	case !v.hasTicket && v.pollOnly:
 		v.writeReply(http.StatusOK, reply{State: "unknown", PollAfter: r.longestDelay()})
 		return nil, false
+	case r.settings.Drain && v.isFirst():
+		v.refuseClosed()
+		return nil, false
 	case !v.hasTicket && !r.joins.Take(c.Address, 1).Allowed:
 		v.refuseJoin()
 		return nil, false
@@ -174,6 +177,10 @@ func (v *visit) decide(ctx context.Context) (http.ResponseWriter, bool) {
 	if err == nil && a.State == Unknown && !first && v.mayJoin && !v.pollOnly {
 		v.ticketRefusal = "finished"
 		v.room.counts.finished.Add(1)
+		if v.room.settings.Drain {
+			v.refuseClosed()
+			return nil, false
+		}
 		if !v.room.joins.Take(v.client.Address, 1).Allowed {
 			v.refuseJoin()
 			return nil, false
@@ -225,6 +232,7 @@ func (v *visit) pollQueue(ctx context.Context, q Poll) (Standing, error) {
 		r.counts.storeFailures.Add(1)
 		return Standing{}, errOpen
 	}
+	q.Lot = r.signer.lot(q.ID)
 	a, err := r.queue.Poll(ctx, q)
 	if ctx.Err() == nil { // a visitor who leaves says nothing about the queue
 		r.breaker.polled(r.clock(), err != nil)
@@ -260,6 +268,9 @@ func (v *visit) decideWithoutStore(ctx context.Context) (http.ResponseWriter, bo
 	t.provisional, t.made = true, now
 	if v.isFirst() {
 		t.state, t.place = WaitingTicket, now
+		if r.untilOpening(now) > 0 {
+			t.place = 0 // drawn by lot
+		}
 	}
 	switch {
 	case v.hasTicket && t.state == InsideTicket:
@@ -304,8 +315,16 @@ func (v *visit) keepSeat(a Standing) {
 // showWaiting shows a visitor the place in the queue.
 func (v *visit) showWaiting(a Standing) {
 	t := v.waitingTicket(a)
+	if left := v.room.untilOpening(a.Now); left > 0 {
+		v.show(reply{State: "before", Waiting: a.Waiting, opensIn: left, PollAfter: v.room.delayBefore(left, a), ticket: t})
+		return
+	}
+	wait := expectedWait(a)
+	if v.room.settings.Pause {
+		wait = 0 // not known
+	}
 	v.show(reply{
-		State: "waiting", Place: a.Ahead + 1, Ahead: a.Ahead, Waiting: a.Waiting, wait: expectedWait(a), first: int64(t.firstAhead),
+		State: "waiting", Place: a.Ahead + 1, Ahead: a.Ahead, Waiting: a.Waiting, wait: wait, first: int64(t.firstAhead),
 		PollAfter: v.room.pollDelay(a.Ahead), ticket: t,
 	})
 }
@@ -320,7 +339,18 @@ func (v *visit) waitingTicket(a Standing) *ticket {
 	if a.State == Admitted {
 		t.place = v.ticket.place
 	}
+	if r.untilOpening(a.Now) > 0 { // a ticket can be read, and a visitor who knew the lot could come again for a better one
+		t.place, t.firstAhead = 0, 0
+	}
 	return &t
+}
+
+// untilOpening is how long it is until the room opens, at a reading of a clock; at most 0 if it is open.
+func (r *Room) untilOpening(now int64) time.Duration {
+	if r.settings.Opens.IsZero() {
+		return 0
+	}
+	return time.Duration(r.settings.Opens.UnixMicro()-now) * tick
 }
 
 // insideTicket is the ticket of a visitor inside. It converts times of the queue to this gateway's

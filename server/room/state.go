@@ -25,7 +25,7 @@ type state struct {
 	holdUntil     int64 // nobody is admitted before
 	lastPlace     int64 // the last place that was given
 	admittedUntil int64 // all visitors whose turn came until then are admitted
-	rateChanged   bool  // since the latest poll
+	rateChanged   bool  // since the latest poll; or a pause has begun or ended
 
 	visitors map[string]*visitor
 	queue    []*visitor         // by place, then by id
@@ -35,7 +35,9 @@ type state struct {
 
 // micros is a Spec with its durations in microseconds.
 type micros struct {
-	inside, idle, session, enterWithin, pollTimeout, maxWaiting int64
+	inside, idle, session, enterWithin, pollTimeout, maxWaiting, opens int64
+
+	paused bool
 }
 
 // visitor is a visitor who waits or is inside.
@@ -67,7 +69,7 @@ func newState(s Spec) (*state, error) {
 
 func (s Spec) micros() micros {
 	us := func(d time.Duration) int64 { return int64(d / tick) }
-	return micros{s.Inside, us(s.Idle), us(s.Session), us(s.EnterWithin), us(s.PollTimeout), s.MaxWaiting}
+	return micros{s.Inside, us(s.Idle), us(s.Session), us(s.EnterWithin), us(s.PollTimeout), s.MaxWaiting, s.Opens, s.Paused}
 }
 
 // Parameters are the parameters and constants of a room in the order in which the script of a store
@@ -75,9 +77,13 @@ func (s Spec) micros() micros {
 // microseconds.
 func (s Spec) Parameters() []int64 {
 	m := s.micros()
+	paused := int64(0)
+	if s.Paused {
+		paused = 1
+	}
 	return []int64{
 		s.Bucket.Rate.N, int64(s.Bucket.Rate.Per / tick), s.Bucket.Burst, m.inside, m.idle, m.session, m.enterWithin, m.pollTimeout, m.maxWaiting,
-		maxWaitStep, recoveryTime, paceWindow, maxAdmissions,
+		maxWaitStep, recoveryTime, paceWindow, maxAdmissions, m.opens, paused,
 	}
 }
 
@@ -90,7 +96,7 @@ func (s *state) setSpec(now int64, spec Spec) error {
 	}
 	now = max(now, s.now)
 	s.tokens = s.bucket.Convert(s.tokens, now, p, now)
-	s.rateChanged = s.rateChanged || p.Limit() != s.bucket.Limit()
+	s.rateChanged = s.rateChanged || p.Limit() != s.bucket.Limit() || spec.Paused != s.spec.paused
 	s.spec, s.bucket = spec.micros(), p
 	return nil
 }
@@ -115,7 +121,7 @@ func (s *state) poll(now int64, q Poll) Standing {
 	s.admit(&a)
 	full := s.assignPlace(&q, &a)
 	s.admit(&a)
-	s.pace.markQueue(s.now, len(s.queue) > 0)
+	s.pace.markQueue(s.now, len(s.queue) > 0 && s.now >= s.spec.opens)
 	s.resolve(&q, &a)
 	if full {
 		a.State = Full
@@ -158,7 +164,10 @@ func (s *state) isFull() bool { return s.spec.inside > 0 && int64(s.inside.Len()
 // there was a token and a place. So the queue keeps its pace however seldom visitors poll. It goes
 // back no further than maxWaitStep.
 func (s *state) admit(a *Standing) {
-	at := max(s.admittedUntil, s.now-maxWaitStep, s.holdUntil)
+	at := max(s.admittedUntil, s.now-maxWaitStep, s.holdUntil, s.spec.opens)
+	if s.spec.paused {
+		at = max(at, s.now+1)
+	}
 	for range maxAdmissions {
 		s.expireInside(min(at, s.now), a)
 		if len(s.queue) == 0 {
@@ -219,11 +228,29 @@ func (s *state) assignPlace(q *Poll, a *Standing) (full bool) {
 		if q.Started != s.started && q.Started != 0 {
 			s.holdUntil = max(s.holdUntil, s.started+recoveryTime)
 		}
+		if s.now < s.spec.opens || q.Place == 0 {
+			return s.join(q.ID, s.drawn(q))
+		}
 		return s.join(q.ID, min(q.Place, s.now))
-	case q.Join || len(s.queue) == 0 && s.now >= s.holdUntil && !s.isFull() && s.bucket.Peek(s.tokens, s.now, 1).Allowed:
+	case q.Join && s.now < s.spec.opens:
+		full = s.join(q.ID, s.drawn(q))
+	case q.Join || len(s.queue) == 0 && s.isOpen() && !s.isFull() && s.bucket.Peek(s.tokens, s.now, 1).Allowed:
 		full = s.join(q.ID, max(s.now, s.lastPlace+1))
 	}
 	return full
+}
+
+// isOpen reports whether visitors may be admitted at all.
+func (s *state) isOpen() bool { return s.now >= max(s.holdUntil, s.spec.opens) && !s.spec.paused }
+
+// drawn is the place of a visitor by lot: before the opening, so that all who come later are behind. Without an opening, as after
+// a change, it is an hour back at most.
+func (s *state) drawn(q *Poll) int64 {
+	opens := s.spec.opens
+	if opens == 0 {
+		opens = s.now
+	}
+	return opens - min(max(q.Lot, 1), MostLot)
 }
 
 // join adds a visitor to the queue, or reports that it is full.

@@ -55,7 +55,7 @@ type signer struct {
 	Secrets
 }
 
-// sum is a signature or a client mark; purpose separates the two.
+// sum is a signature, a client mark or a lot; purpose separates them.
 func (s signer) sum(key []byte, purpose byte, data ...[]byte) []byte {
 	m := hmac.New(sha256.New, key)
 	m.Write([]byte{ticketVersion, purpose, byte(len(s.room))})
@@ -68,6 +68,11 @@ func (s signer) sum(key []byte, purpose byte, data ...[]byte) []byte {
 
 func (s signer) clientMark(key []byte, client string) []byte {
 	return s.sum(key, 'c', []byte(client))[:markBytes]
+}
+
+// lot is the lot of a visitor, from 1 to MostLot. Nobody can compute it from the id without the secret.
+func (s signer) lot(id string) int64 {
+	return 1 + int64(binary.BigEndian.Uint64(s.sum(s.keys[0], 'l', []byte(id)))%uint64(MostLot))
 }
 
 // sign encodes and signs a ticket for a client.

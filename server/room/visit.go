@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"mime"
 	"net/http"
@@ -36,6 +37,7 @@ type visit struct {
 	wantsJSON      bool   // an app asks for JSON
 	pollOnly       bool   // the request only asks for the state
 	mayJoin        bool   // the visitor may join the queue
+	isPreview      bool   // the page is shown to an operator, without its script
 }
 
 // newVisit reads the visitor's ticket and wishes from a request.
@@ -226,6 +228,7 @@ type reply struct {
 	Waiting   int64
 	PollAfter time.Duration
 	wait      time.Duration // 0 is unknown
+	opensIn   time.Duration // before the opening
 	first     int64
 	ticket    *ticket // to send; may be nil
 }
@@ -240,7 +243,10 @@ type replyJSON struct {
 	PollAfter     int64  `json:"poll_after,omitempty"`    // in seconds
 	TicketRefused string `json:"ticket_refused,omitempty"`
 	Ticket        string `json:"ticket,omitempty"`
-	Text          *lines `json:"text,omitempty"` // for the script of the page
+	OpensAt       string `json:"opens_at,omitempty"`     // before the opening
+	Paused        bool   `json:"paused,omitempty"`       // nobody is admitted for the moment
+	Announcement  string `json:"announcement,omitempty"` // of the operator
+	Text          *lines `json:"text,omitempty"`         // for the script of the page
 }
 
 // show responds to a waiting visitor: with the page, with JSON, or with a refusal.
@@ -275,9 +281,16 @@ func (v *visit) writeReply(status int, t reply) {
 			body.ExpectedWait = &wait
 		}
 	}
-	if v.pollOnly && (t.State == "waiting" || t.State == "kept") {
-		l := v.language().lines(t)
-		body.Text = &l
+	switch t.State {
+	case "before":
+		body.OpensAt = v.room.settings.Opens.UTC().Format(time.RFC3339)
+		fallthrough
+	case "waiting", "kept":
+		body.Paused, body.Announcement = v.room.settings.Pause, v.room.settings.Announce
+		if v.pollOnly {
+			l := v.lines(t)
+			body.Text = &l
+		}
 	}
 	if t.ticket != nil {
 		if text := v.setTicket(h, *t.ticket); v.ticketInHeader {
@@ -329,20 +342,40 @@ func (v *visit) explain() {
 	h := v.w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	v.w.WriteHeader(http.StatusTooManyRequests)
-	fmt.Fprintf(v.w, `This is the waiting room %q: visitors are let in by and by, in order of arrival.
-This request has no place in the queue. A browser gets one by itself. Another program gets one if it
+	r := v.room
+	fmt.Fprintf(v.w, "This is the waiting room %q: visitors are let in by and by, in order of arrival.\n", r.settings.Name)
+	if r.untilOpening(r.clock()) > 0 {
+		fmt.Fprintf(v.w, "It opens at %s. Visitors who have a place by then are drawn by lot.\n", r.settings.Opens.UTC().Format(time.RFC3339))
+	}
+	if r.settings.Drain {
+		io.WriteString(v.w, "It is being closed: it gives no new places.\n")
+		return
+	}
+	if r.settings.Pause {
+		io.WriteString(v.w, "It is paused: nobody is let in for the moment.\n")
+	}
+	if r.settings.Announce != "" {
+		fmt.Fprintf(v.w, "%s\n", r.settings.Announce)
+	}
+	io.WriteString(v.w, `This request has no place in the queue. A browser gets one by itself. Another program gets one if it
 accepts JSON and sends the ticket of each response with the next request:
 
     curl -L -c ticket -b ticket -H 'Accept: application/json' URL
 
 Repeat that after as many seconds as Retry-After says. When it is your turn, the request passes.
-`, v.room.settings.Name)
+`)
 }
 
 // refuseJoin responds to a visitor from an address with too many joins.
 func (v *visit) refuseJoin() {
 	v.room.counts.tooManyJoins.Add(1)
 	v.refuseVisit("too_many_joins", v.room.longestDelay())
+}
+
+// refuseClosed responds to a visitor without a place while the room is drained.
+func (v *visit) refuseClosed() {
+	v.room.counts.closed.Add(1)
+	v.refuseVisit("closed", v.room.longestDelay())
 }
 
 // refuseVisitor responds to a visitor from an address with too many visitors in the room.

@@ -17,6 +17,9 @@ type words struct {
 	hour, hours               string
 	kept, keep, turn, cookies string
 	refused                   string
+	early, opening            string // title and text before the opening
+	here, opens               string // labels
+	lot, paused               string
 }
 
 // languages are the languages of the page; the first is the default.
@@ -32,6 +35,9 @@ func languages() []words {
 			turn:    "It is your turn. One moment…",
 			cookies: "Your browser blocks cookies for this site. Please allow them: a cookie keeps your place.",
 			refused: "Your place was no longer valid, so you are at the end of the queue.",
+			early:   "You are early", opening: "It has not opened yet. Keep this page open.", here: "Here now", opens: "Opens in",
+			lot:    "Everyone who is here at the opening gets a place by lot: it does not matter who came first.",
+			paused: "Nobody gets in for the moment. You keep your place.",
 		},
 		{
 			lang: "de", group: ".", title: "Sie stehen in der Warteschlange", text: "Gerade sind sehr viele hier. Alle kommen an die Reihe, so wie sie gekommen sind.",
@@ -43,6 +49,9 @@ func languages() []words {
 			turn:    "Sie sind dran. Einen Moment …",
 			cookies: "Ihr Browser speichert keine Cookies für diese Seite. Bitte erlauben Sie sie: Ihr Platz steht in einem.",
 			refused: "Der Platz, den Ihr Browser vorgezeigt hat, galt nicht mehr. Sie stehen jetzt am Ende der Schlange.",
+			early:   "Sie sind früh da", opening: "Es ist noch nicht geöffnet. Lassen Sie diese Seite offen.", here: "Gerade hier", opens: "Öffnet in",
+			lot:    "Alle, die zur Öffnung hier sind, bekommen ihren Platz durch das Los: Wer zuerst kam, spielt keine Rolle.",
+			paused: "Im Moment kommt niemand hinein. Ihr Platz bleibt Ihnen.",
 		},
 		{
 			lang: "es", group: ".", title: "Está en la cola", text: "Ahora mismo hay mucha gente. Todos entran, por orden de llegada.",
@@ -54,6 +63,9 @@ func languages() []words {
 			turn:    "Es su turno. Entrando…",
 			cookies: "Su navegador no guarda cookies de este sitio. Debe permitirlas: su lugar se guarda en una.",
 			refused: "El lugar que mostró su navegador ya no era válido. Ahora está al final de la cola.",
+			early:   "Ha llegado pronto", opening: "Todavía no está abierto. Deje esta página abierta.", here: "Aquí ahora", opens: "Abre en",
+			lot:    "Quienes estén aquí al abrir reciben su lugar por sorteo: no importa quién llegó primero.",
+			paused: "Por el momento no entra nadie. Le guardamos el lugar.",
 		},
 		{
 			lang: "fr", group: "\u202f", title: "Vous êtes dans la file", text: "Il y a beaucoup de monde en ce moment. Chacun entre à son tour, dans l’ordre d’arrivée.",
@@ -65,6 +77,9 @@ func languages() []words {
 			turn:    "C’est à vous. Un instant…",
 			cookies: "Votre navigateur ne garde pas de cookies pour ce site. Merci de les autoriser : votre place est dans l’un d’eux.",
 			refused: "La place présentée par votre navigateur n’était plus valable. Vous êtes maintenant au bout de la file.",
+			early:   "Vous êtes en avance", opening: "Ce n’est pas encore ouvert. Laissez cette page ouverte.", here: "Ici en ce moment", opens: "Ouverture dans",
+			lot:    "Chaque personne présente à l’ouverture reçoit sa place par tirage au sort : peu importe qui est arrivé en premier.",
+			paused: "Personne n’entre pour le moment. Votre place est gardée.",
 		},
 	}
 }
@@ -138,9 +153,25 @@ type lines struct {
 	Wait   string `json:"wait"`
 	Status string `json:"status"` // a sentence for screen readers; may be empty
 	Done   int64  `json:"done"`   // percent
+
+	Announce string `json:"announce,omitempty"` // what the operator announces; may be empty
+}
+
+// lines returns the changing texts for a visitor.
+func (v *visit) lines(t reply) lines {
+	w := v.language()
+	l := w.lines(t)
+	if v.room.settings.Pause && t.State == "waiting" {
+		l.Wait, l.Status = w.unknown, w.paused
+	}
+	l.Announce = v.room.settings.Announce
+	return l
 }
 
 func (w words) lines(t reply) lines {
+	if t.State == "before" {
+		return lines{Place: "–", Ahead: w.number(t.Waiting), Wait: w.about(t.opensIn), Status: w.lot}
+	}
 	if t.State == "kept" {
 		return lines{Place: "–", Ahead: "–", Wait: "–", Status: w.kept}
 	}

@@ -3,19 +3,22 @@ import { h, fill, say } from './dom.js'
 import { get, setToken, hasToken, Refused } from './api.js'
 import { t, language, languages, setLanguage } from './words.js'
 import { History } from './history.js'
+import { Latencies } from './latency.js'
 import * as overview from './overview.js'
 import * as keys from './keys.js'
 import * as policy from './policy.js'
 import * as usage from './usage.js'
+import * as rooms from './rooms.js'
 
 const every = 2000
-const pages = { overview, keys, policy, usage }
+const pages = { overview, keys, policy, rooms, usage }
 export const history = new History()
-const state = { history, live: null, page: null, name: '' }
+const latencies = new Latencies()
+const state = { history, latencies, live: null, page: null, name: '' }
 const main = document.getElementById('main')
 let timer; let asking = false; let down = false
 
-const names = () => ({ overview: t('Overview'), keys: t('Keys'), policy: t('Policy'), usage: t('Usage') })
+const names = () => ({ overview: t('Overview'), keys: t('Keys'), policy: t('Policy'), rooms: t('Waiting rooms'), usage: t('Usage') })
 
 function frame () {
   document.getElementById('skip').textContent = t('Skip to the content')
@@ -71,6 +74,7 @@ async function read () {
     const live = await get('/v1/live')
     state.live = live
     history.add(live)
+    latencies.add(live)
     if (down) say(t('The server responds again.'))
     down = false
     return true

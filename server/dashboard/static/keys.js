@@ -65,12 +65,14 @@ export function open (main, state) {
     const u = used.usage[0]
     const act = (text, f) => h('button', { onclick: f }, text)
     fill(at.found, h('div', { class: 'card' },
-      h('div', { class: 'head' }, h('h3', {}, h('bdi', { class: 'key' }, write(x.key) || limit)), h('strong', { class: x.allowed ? 'good' : 'bad' }, x.allowed ? t('admitted') : t('refused'))),
+      h('div', { class: 'head' }, h('h3', {}, h('bdi', { class: 'key' }, write(x.key) || limit)), h('strong', { class: x.allowed || x.waits_ms ? 'good' : 'bad' }, x.allowed ? t('admitted') : x.waits_ms ? t('delayed') : t('refused'))),
       h('p', {}, sentence(x)),
       h('dl', { class: 'facts' },
         fact(t('left'), t('{0} of {1}', whole(x.remaining), whole(x.capacity))),
-        !x.allowed && fact(t('clears'), x.retry_after_ms === -1 ? t('never: no wait helps') : t('in {0}, at {1}', span(x.retry_after_ms || 0), clock(x.clears_at))),
+        x.waits_ms && fact(t('waits'), span(x.waits_ms)),
+        !x.allowed && !x.waits_ms && fact(t('clears'), x.retry_after_ms === -1 ? t('never: no wait helps') : t('in {0}, at {1}', span(x.retry_after_ms || 0), clock(x.clears_at))),
         fact(t('full again'), t('in {0}', span(x.reset_after_ms))),
+        x.arithmetic && fact(t('arithmetic'), h('span', { lang: 'en' }, x.arithmetic)),
         fact(t('rule'), h('span', { class: 'mono' }, x.algorithm + ' ' + Object.entries(x.parameters || {}).map(([k, v]) => k + '=' + v).join(' '))),
         fact(t('decided by'), x.decided_by.replace('_', '-')), x.store && fact(t('store'), x.store),
         u && u.used != null && fact(t('used'), whole(u.used)), x.override_ends && fact(t('ends'), clock(x.override_ends))),
@@ -78,7 +80,9 @@ export function open (main, state) {
         act(t('Reset'), () => confirm(t('Reset this key? It starts over without counts.'), () => change('/v1/reset', { limit, key }, t('The key was reset.')))),
         act(t('Ban…'), () => duration(t('Ban this key'), d => change('/v1/ban', { limit, key, for: d }, t('The key is banned.')))),
         act(t('Grant…'), () => duration(t('Let this key pass'), d => change('/v1/grant', { limit, key, for: d }, t('The key has a grant.')))),
-        (x.decided_by === 'ban' || x.decided_by === 'grant') && act(t('Lift'), () => change('/v1/lift', { limit, key }, t('Lifted.'))))))
+        (x.decided_by === 'ban' || x.decided_by === 'grant') && act(t('Lift'), () => change('/v1/lift', { limit, key }, t('Lifted.')))),
+      table(t('Latest refusals'), [{ label: t('At') }, { label: t('Route') }, { label: t('cost'), number: true }, { label: t('left'), number: true }, { label: t('retry after'), number: true }],
+        x.refusals.map(r => [moment(r.at), r.route || '–', whole(r.cost), t('{0} of {1}', whole(r.remaining), whole(r.capacity)), [r.banned && t('ban') + ' ', r.retry_after_ms == null ? '–' : span(r.retry_after_ms)]]), t('None is known. Of all limits together, the latest 4096 refusals are kept.'))))
   }
 
   async function change (path, body, done) {
@@ -104,12 +108,14 @@ export function open (main, state) {
   }
 }
 
+// moment writes the time of today, and otherwise the day, too.
+const moment = text => Date.now() - Date.parse(text) < 12 * 3600e3 ? new Date(text).toLocaleTimeString(document.documentElement.lang, { hourCycle: 'h23', timeStyle: 'medium' }) : clock(text)
 const wrong = text => h('p', { class: 'notice wrong', role: 'alert' }, text)
 const fact = (name, value) => [h('dt', {}, name), h('dd', {}, value)]
 const sentence = x => x.decided_by === 'ban' ? t('An operator has banned this key.') : x.decided_by === 'grant' ? t('An operator has given this key a grant.')
   : x.decided_by !== 'limit' && x.decided_by !== 'plan' ? t('The limit does not apply to this key.')
     : x.store_problem ? t('The store did not respond: the fallback decides.')
-      : x.allowed ? t('A request with a cost of 1 would be admitted now.') : x.shadow ? t('The limit is a shadow: it would refuse, and does not.') : t('A request with a cost of 1 would be refused now.')
+      : x.allowed ? t('A request with a cost of 1 would be admitted now.') : x.waits_ms ? t('A request would wait in the queue of the limit, and then be admitted.') : x.shadow ? t('The limit is a shadow: it would refuse, and does not.') : t('A request with a cost of 1 would be refused now.')
 
 // parse reads a key as the command line does: parts separated by commas, or a JSON array. null is for what is neither.
 export function parse (text) {
@@ -122,7 +128,7 @@ export function parse (text) {
 // write is the other way round.
 export const write = parts => parts.some(p => p !== p.trim() || /[,[\]]/.test(p) || p === '') ? JSON.stringify(parts) : parts.join(',')
 
-function dialog (title, inside, ok, then) {
+export function dialog (title, inside, ok, then) {
   const d = h('dialog', { 'aria-label': title })
   d.append(h('form', { method: 'dialog', onsubmit: () => { d.close(); then() } }, h('h2', {}, title), inside,
     h('div', { class: 'row' }, h('button', { class: 'main', value: 'ok' }, ok), h('button', { type: 'button', onclick: () => d.close() }, t('Cancel')))))

@@ -2,6 +2,7 @@
 import { h, fill, table, number, whole, clock } from './dom.js'
 import { areas, spark } from './chart.js'
 import { id } from './history.js'
+import { duration } from './latency.js'
 import { t, language } from './words.js'
 
 const windows = { 5: 5 * 60e3, 15: 15 * 60e3, 60: 3600e3, 1440: 24 * 3600e3 }
@@ -33,7 +34,8 @@ export function open (main, state) {
     fill(at.policy, live.file || t('demo'), ' · ', t('in force since {0}', clock(live.since)), live.from === 'api' ? ' · ' + t('sent over the API') : '')
     fill(at.tiles, [
       [t('admitted'), rates[0]], [t('delayed'), rates[1]], [t('refused'), rates[2], sum > 0 && (100 * rates[2] / sum).toFixed(1) + ' %'], [t('store errors'), rates[3]]
-    ].map(([name, n, more]) => h('div', { class: 'tile' }, h('dt', {}, name), h('dd', {}, number(n), h('small', {}, ' /s', more && ' · ' + more)))))
+    ].map(([name, n, more]) => tile(name, number(n), h('small', {}, ' /s', more && ' · ' + more))),
+    tile(t('a decision takes'), duration(state.latencies.quantile('', 0.5)), h('small', { class: 'line' }, t('99 %: {0}', duration(state.latencies.quantile('', 0.99))))))
     drawChart(live)
     const since = live.now_ms - 120e3
     fill(at.limits, table(t('Limits'), [
@@ -49,7 +51,7 @@ export function open (main, state) {
         all > 0 ? (100 * r[2] / all).toFixed(1) + ' %' : '–', number(r[3]), whole(l.waiting), whole(l.keys), series ? spark(series.fine.last(since).values[2]) : '–'
       ]
     }), t('The policy has no limits.')))
-    fill(at.more, stores(live), adaptive(live))
+    fill(at.more, stores(live, state.latencies), adaptive(live))
   }
 
   function drawChart (live) {
@@ -73,14 +75,16 @@ export function open (main, state) {
   return { update }
 }
 
-function stores (live) {
+const tile = (name, value, ...more) => h('div', { class: 'tile' }, h('dt', {}, name), h('dd', {}, value, ...more))
+
+function stores (live, latencies) {
   if (live.stores.length === 0) return null
   return h('section', { class: 'card' }, table(t('Stores'), [
-    { label: t('Store') }, { label: t('State') }, { label: t('Breaker') }, { label: t('answered'), number: true }, { label: t('late'), number: true }, { label: t('failed'), number: true }, { label: t('skipped'), number: true }
+    { label: t('Store') }, { label: t('State') }, { label: t('Breaker') }, { label: t('answered'), number: true }, { label: t('late'), number: true }, { label: t('failed'), number: true }, { label: t('skipped'), number: true }, { label: t('half take'), number: true }, { label: t('99 % take'), number: true }
   ], live.stores.map(s => [
     s.name,
     [h('span', { class: s.unavailable ? 'bad' : 'good' }, s.unavailable === 0 ? t('up') : s.unavailable < s.shards ? t('{0} of {1} shards down', s.unavailable, s.shards) : t('down')), s.error && h('div', { class: 'small soft' }, s.error)],
-    { closed: t('closed'), open: t('open'), 'partly open': t('partly open') }[s.breaker], whole(s.answered), whole(s.late), whole(s.failed), whole(s.skipped)
+    { closed: t('closed'), open: t('open'), 'partly open': t('partly open') }[s.breaker], whole(s.answered), whole(s.late), whole(s.failed), whole(s.skipped), ...[0.5, 0.99].map(q => duration(latencies.quantile('store ' + s.name, q)))
   ])))
 }
 

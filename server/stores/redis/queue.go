@@ -101,9 +101,9 @@ func (r *Queue) Poll(ctx context.Context, q room.Poll) (room.Standing, error) {
 		}
 		return "0"
 	}
-	args := make([]string, 0, len(r.parameters)+8)
+	args := make([]string, 0, len(r.parameters)+9)
 	args = append(append(args, r.parameters...), q.ID, strconv.Itoa(int(q.Ticket)), strconv.FormatInt(q.Place, 10), strconv.FormatInt(q.End, 10),
-		strconv.FormatInt(q.Started, 10), bit(q.Provisional), bit(q.Enter), bit(q.Join))
+		strconv.FormatInt(q.Started, 10), bit(q.Provisional), bit(q.Enter), bit(q.Join), strconv.FormatInt(q.Lot, 10))
 	text, err := r.eval(ctx, weirredis.Call{Script: r.script, Keys: r.keys, Args: args})
 	if err != nil {
 		return room.Standing{}, fmt.Errorf("room: %w", err)

@@ -11,16 +11,17 @@ local n, per, burst = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local room, idle, session = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local enter, lapse, capacity = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local patience, gather, window, most = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
+local opens, paused = tonumber(ARGV[14]), tonumber(ARGV[15])
 -- The question.
-local id, held, place = ARGV[14], ARGV[15], tonumber(ARGV[16])
-local ending, started, kept = tonumber(ARGV[17]), ARGV[18], ARGV[19] == '1'
-local entering, joining = ARGV[20] == '1', ARGV[21] == '1'
+local id, held, place = ARGV[16], ARGV[17], tonumber(ARGV[18])
+local ending, started, kept = tonumber(ARGV[19]), ARGV[20], ARGV[21] == '1'
+local entering, joining, lot = ARGV[22] == '1', ARGV[23] == '1', tonumber(ARGV[24])
 
 local function text(x) return string.format('%.0f', x) end
 
 local S = {}
 do
-  local names = {'now', 'waited', 'sweep', 'born', 'hold', 'last', 'full', 'rest', 'n', 'per', 'since', 'start', 'before', 'count', 'called', 'behind', 'further'}
+  local names = {'now', 'waited', 'sweep', 'born', 'hold', 'last', 'full', 'rest', 'n', 'per', 'since', 'start', 'before', 'count', 'called', 'behind', 'further', 'paused'}
   local values = redis.call('HMGET', about, unpack(names))
   for i, name in ipairs(names) do
     S[name] = tonumber(values[i] or 0) or 0
@@ -63,6 +64,9 @@ if S.n ~= n or S.per ~= per then
     S.rest = (whole * per) % n
   end
   S.n, S.per, S.called = n, per, now -- the new rate is not that of the time before
+end
+if S.paused ~= paused then
+  S.paused, S.called = paused, now
 end
 
 local lapsed, missed, left = 0, 0, 0
@@ -123,7 +127,10 @@ local function roll()
 end
 
 local function advance()
-  local at = math.max(S.called, now - patience, S.hold)
+  local at = math.max(S.called, now - patience, S.hold, opens)
+  if paused == 1 then
+    at = math.max(at, now + 1)
+  end
   for _ = 1, most do
     expire(math.min(at, now))
     if waiting == 0 then
@@ -180,6 +187,11 @@ local function leave()
   waiting = waiting - 1
 end
 
+-- The place of a visitor by lot.
+local function drawn()
+  return (opens > 0 and opens or now) - math.min(math.max(lot, 1), 3600000000)
+end
+
 advance()
 local full = false
 do
@@ -206,13 +218,15 @@ do
     if started ~= text(S.born) and started ~= '0' then
       S.hold = math.max(S.hold, S.born + gather)
     end
-    full = join(math.min(place, now))
-  elseif joining or waiting == 0 and now >= S.hold and not crowded() and token(now) then
+    full = join((now < opens or place == 0) and drawn() or math.min(place, now))
+  elseif joining and now < opens then
+    full = join(drawn())
+  elseif joining or waiting == 0 and now >= math.max(S.hold, opens) and paused == 0 and not crowded() and token(now) then
     full = join(math.max(now, S.last + 1))
   end
 end
 advance()
-if waiting == 0 then
+if waiting == 0 or now < opens then
   S.since, S.start, S.before, S.count = 0, 0, 0, 0
 elseif S.since == 0 then
   S.since, S.start, S.before, S.count = now, now, 0, 0
