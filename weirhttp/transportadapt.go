@@ -69,7 +69,7 @@ func (c *call) place(ctx context.Context) (err error) {
 		}
 	}()
 	as := adaptive.Request{Priority: adaptive.Priority(min(max(priorityOf(ctx), int(adaptive.Sheddable)), int(adaptive.CriticalPlus)))}
-	if c.hedge {
+	if c.hedge != nil {
 		if c.hold, entered = c.adapt.TryEnterAs(as); !entered {
 			err = weir.ErrLimited
 		}
