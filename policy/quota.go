@@ -39,6 +39,14 @@ func (e *Engine) unixClock() func() int64 {
 	return func() int64 { return began + int64(time.Since(e.start)) }
 }
 
+// quotaClock returns the clock of quotas.
+func (e *Engine) quotaClock() func() int64 {
+	if e.opts.Clock != nil {
+		return e.opts.Clock
+	}
+	return e.unixClock()
+}
+
 // Usage is what a key has used of a limit.
 type Usage struct {
 	Limit string
@@ -250,6 +258,7 @@ func (e *Engine) ReadSnapshot(data []byte) (restored int, err error) {
 	}
 	var l *limit
 	var of weir.Limit
+	now := e.quotaClock()()
 	for _, line := range lines {
 		if line.Limit != "" {
 			if l, of = e.limit(line.Limit), nil; l != nil && (l.table == nil || !l.isQuota() || l.state != line.State) {
@@ -266,21 +275,22 @@ func (e *Engine) ReadSnapshot(data []byte) (restored int, err error) {
 				of = nil // of another version of weir
 			}
 		}
-		if l != nil && of != nil && l.table.RestoreBy(l.savedBy(of), string(line.Key), keyed.Saved{Limit: of, State: line.Words}) == nil {
+		if l != nil && of != nil && l.table.RestoreBy(l.savedBy(of, line.Words, now), string(line.Key), keyed.Saved{Limit: of, State: line.Words}) == nil {
 			restored++
 		}
 	}
 	return restored, nil
 }
 
-// savedBy returns the parameters of the plan that a state was saved under; nil for those of the limit. If
-// that plan's parameters have changed meanwhile, it returns the largest ones. Under smaller ones than the
-// state was saved under, what was used beyond them would be lost.
-func (l *limit) savedBy(saved weir.Limit) (by *keyed.Parameters) {
-	most, _ := capacityOf(l.Limit.Limit)
-	if was, _ := capacityOf(saved); was <= most {
+// savedBy returns the parameters of the plan that a state was saved under; nil for those of the limit. If no
+// plan has these any more, it returns the smallest ones that allow what was used: under smaller ones, what
+// was used beyond them would be lost.
+func (l *limit) savedBy(saved weir.Limit, state []int64, now int64) (by *keyed.Parameters) {
+	if weir.Equal(saved, l.Limit.Limit) {
 		return nil
 	}
+	used := usedOf(saved, state, now)
+	best, _ := capacityOf(l.Limit.Limit)
 	for _, p := range l.plans {
 		if p.uncharged != nil {
 			p = p.uncharged
@@ -291,11 +301,21 @@ func (l *limit) savedBy(saved weir.Limit) (by *keyed.Parameters) {
 		if weir.Equal(saved, p.Limit.Limit) {
 			return p.parameters
 		}
-		if size, _ := capacityOf(p.Limit.Limit); size > most {
-			most, by = size, p.parameters
+		if size, _ := capacityOf(p.Limit.Limit); best < used && size > best || used <= size && size < best {
+			best, by = size, p.parameters
 		}
 	}
 	return by
+}
+
+// usedOf is how much of a limit a state has used, and at least all of it if nothing is left.
+func usedOf(l weir.Limit, state []int64, now int64) int64 {
+	p, err := weir.Prepare(l, time.Nanosecond)
+	if err != nil || !p.Valid(state) {
+		return 0
+	}
+	d := p.Peek(state, now, 0)
+	return d.Limit - d.Remaining
 }
 
 // checkSnapshot checks a snapshot, and returns its lines between the head and the sum.
