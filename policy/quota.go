@@ -135,9 +135,14 @@ func (u *Usage) fillFrom(d weir.Decision, c *weir.Charge) {
 func (l *limit) peekStore(ctx context.Context, key string, u *Usage) error {
 	batch := []weir.Charge{{Name: l.state, Key: key, Limit: l.Limit.Limit, Plan: l.plan, Cost: 1, Op: weir.OpPeek, Usage: true}}
 	out := make([]weir.Decision, 1)
-	err := l.store.Do(ctx, batch, out)
+	if err := l.store.Do(ctx, batch, out); err != nil {
+		return err
+	}
+	if !stored(out[0]) {
+		return errNotStored
+	}
 	u.fillFrom(out[0], &batch[0])
-	return err
+	return nil
 }
 
 // Usages yields what every key has used of the quotas that are kept in memory: limits with a window
