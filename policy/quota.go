@@ -39,6 +39,14 @@ func (e *Engine) unixClock() func() int64 {
 	return func() int64 { return began + int64(time.Since(e.start)) }
 }
 
+// quotaClock returns the clock of quotas.
+func (e *Engine) quotaClock() func() int64 {
+	if e.opts.Clock != nil {
+		return e.opts.Clock
+	}
+	return e.unixClock()
+}
+
 // Usage is what a key has used of a limit.
 type Usage struct {
 	Limit string
@@ -127,9 +135,14 @@ func (u *Usage) fillFrom(d weir.Decision, c *weir.Charge) {
 func (l *limit) peekStore(ctx context.Context, key string, u *Usage) error {
 	batch := []weir.Charge{{Name: l.state, Key: key, Limit: l.Limit.Limit, Plan: l.plan, Cost: 1, Op: weir.OpPeek, Usage: true}}
 	out := make([]weir.Decision, 1)
-	err := l.store.Do(ctx, batch, out)
+	if err := l.store.Do(ctx, batch, out); err != nil {
+		return err
+	}
+	if !stored(out[0]) {
+		return errNotStored
+	}
 	u.fillFrom(out[0], &batch[0])
-	return err
+	return nil
 }
 
 // Usages yields what every key has used of the quotas that are kept in memory: limits with a window
@@ -250,6 +263,7 @@ func (e *Engine) ReadSnapshot(data []byte) (restored int, err error) {
 	}
 	var l *limit
 	var of weir.Limit
+	now := e.quotaClock()()
 	for _, line := range lines {
 		if line.Limit != "" {
 			if l, of = e.limit(line.Limit), nil; l != nil && (l.table == nil || !l.isQuota() || l.state != line.State) {
@@ -266,7 +280,7 @@ func (e *Engine) ReadSnapshot(data []byte) (restored int, err error) {
 				of = nil // of another version of weir
 			}
 		}
-		if l != nil && of != nil && l.table.RestoreBy(e.savedBy(l, line.Key, of), string(line.Key), keyed.Saved{Limit: of, State: line.Words}) == nil {
+		if l != nil && of != nil && l.table.RestoreBy(e.savedBy(l, line, of, now), string(line.Key), keyed.Saved{Limit: of, State: line.Words}) == nil {
 			restored++
 		}
 	}
@@ -275,11 +289,10 @@ func (e *Engine) ReadSnapshot(data []byte) (restored int, err error) {
 
 // savedBy returns the parameters of the plan that a key's state was saved under; nil for those of the limit.
 // If no plan has them any more, as after a grant or a change of the plan, it returns those of the customer's
-// plan, where that is known and the algorithm counts beyond a limit; otherwise the largest ones, as what was
-// used beyond smaller ones would be lost. The key's next request counts by its plan.
-func (e *Engine) savedBy(l *limit, key []byte, saved weir.Limit) (by *keyed.Parameters) {
-	most, _ := capacityOf(l.Limit.Limit)
-	if was, _ := capacityOf(saved); was <= most {
+// plan, where that is known and the algorithm counts beyond a limit; otherwise the smallest ones that allow
+// what was used, as what was used beyond smaller ones would be lost. The key's next request counts by its plan.
+func (e *Engine) savedBy(l *limit, line snapshotLine, saved weir.Limit, now int64) (by *keyed.Parameters) {
+	if weir.Equal(saved, l.Limit.Limit) {
 		return nil
 	}
 	for _, p := range l.plans {
@@ -288,18 +301,20 @@ func (e *Engine) savedBy(l *limit, key []byte, saved weir.Limit) (by *keyed.Para
 		}
 	}
 	if _, counts := rules.ParamsOf(l.Limit.Limit).(rules.Counted); counts {
-		if parts, err := DecodeKey(string(key)); err == nil && len(parts) == len(l.parts) {
+		if parts, err := DecodeKey(string(line.Key)); err == nil && len(parts) == len(l.parts) {
 			if plan := e.planOf(l, parts); plan != "" {
 				return l.of(plan).counted().parameters
 			}
 		}
 	}
+	used := usedOf(saved, line.Words, now)
+	best, _ := capacityOf(l.Limit.Limit)
 	for _, p := range l.plans {
-		if p.parameters == nil {
-			continue // an unlimited plan
+		if p = p.counted(); p.parameters == nil {
+			continue
 		}
-		if size, _ := capacityOf(p.Limit.Limit); size > most {
-			most, by = size, p.parameters
+		if size, _ := capacityOf(p.Limit.Limit); best < used && size > best || used <= size && size < best {
+			best, by = size, p.parameters
 		}
 	}
 	return by
@@ -311,6 +326,16 @@ func (l *limit) counted() *limit {
 		return l.uncharged
 	}
 	return l
+}
+
+// usedOf is how much of a limit a state has used, and at least all of it if nothing is left.
+func usedOf(l weir.Limit, state []int64, now int64) int64 {
+	p, err := weir.Prepare(l, time.Nanosecond)
+	if err != nil || !p.Valid(state) {
+		return 0
+	}
+	d := p.Peek(state, now, 0)
+	return d.Limit - d.Remaining
 }
 
 // checkSnapshot checks a snapshot, and returns its lines between the head and the sum.

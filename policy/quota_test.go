@@ -158,6 +158,56 @@ func TestSnapshotOfPlans(t *testing.T) {
 	}
 }
 
+// TestSnapshotUnderChangedParameters: keys whose parameters no plan has any more, because they had a grant or
+// the plan has changed meanwhile, were listed as unlimited after a restart.
+func TestSnapshotUnderChangedParameters(t *testing.T) {
+	c := new(weirtest.Clock)
+	c.Set(time.Date(2030, 5, 10, 12, 0, 0, 0, time.UTC).UnixNano())
+	month := func(limit int64) weir.Limit { return weir.FixedWindow{Limit: limit, Align: "month"} }
+	p := quotas()
+	p.Limits, p.Routes[0].Limits = p.Limits[:1], []string{"monthly"}
+	plans := func(pro int64) []policy.PlanLimit {
+		return []policy.PlanLimit{{Plan: "pro", Limit: month(pro)}, {Plan: "enterprise", Unlimited: true}}
+	}
+	for _, of := range []struct{ free, pro, freeOf, proOf int64 }{
+		{4, 4, 10, 10}, // what was used is within those of the limit
+		{12, 30, 50, 50},
+		{12, 60, 50, 0}, // within those of enterprise alone
+	} {
+		p.Limits[0].Limit, p.Limits[0].Plans = month(10), plans(100)
+		e := onClock(t, p, c)
+		if err := e.Override(policy.Override{Limit: "monthly", Key: []string{"fred"}, Set: map[string]string{"limit": "15"}, For: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		admitted(e, int(of.free), request("/", "X-Api-Key", "k-free"))
+		admitted(e, int(of.pro), request("/", "X-Api-Key", "k-pro"))
+		var b bytes.Buffer
+		if _, err := e.WriteSnapshot(&b); err != nil {
+			t.Fatal(err)
+		}
+		p.Limits[0].Plans = plans(50)
+		next := onClock(t, p, c)
+		if n, err := next.ReadSnapshot(b.Bytes()); err != nil || n != 2 {
+			t.Fatalf("%d, %v", n, err)
+		}
+		for u := range next.Usages() {
+			if want, size := of.free, of.freeOf; u.Key[0] == "fred" && (u.Used != want || u.Of != size || u.Unlimited) {
+				t.Errorf("%+v: %+v", of, u)
+			}
+			if want, size := of.pro, of.proOf; u.Key[0] == "acme" && (u.Used != want || u.Of != size || u.Unlimited != (size == 0)) {
+				t.Errorf("%+v: %+v", of, u)
+			}
+		}
+		if got := left(t, next, "fred", "")["monthly"]; got != of.freeOf-of.free {
+			t.Errorf("%+v: %d left", of, got)
+		}
+		next.Decide(request("/", "X-Api-Key", "k-pro"))
+		if u := next.Usage(t.Context(), "monthly", []string{"acme"}, "pro")[0]; u.Left != max(50-of.pro-1, 0) || u.Of != 50 {
+			t.Errorf("%+v: %+v", of, u)
+		}
+	}
+}
+
 // TestSnapshotOfAnotherPolicy: a limit whose parameters have changed keeps what was used; one that
 // counts by another key, or is gone, begins unused.
 func TestSnapshotOfAnotherPolicy(t *testing.T) {

@@ -117,7 +117,7 @@ func (u *usageList) flush(ctx context.Context) error {
 		switch {
 		case err != nil:
 			of.Problem = err
-		case d.Source != weir.SourceStore && d.Source != weir.SourceLease && d.Source != weir.SourceLocal:
+		case !stored(d):
 			of.Problem = errNotStored
 		default:
 			of.fillFrom(d, &u.batch[i])
@@ -131,4 +131,10 @@ func (u *usageList) flush(ctx context.Context) error {
 	}
 	u.batch = u.batch[:0]
 	return nil
+}
+
+// stored reports whether a decision tells what is counted in the store: that of a fallback tells what this
+// node has admitted meanwhile.
+func stored(d weir.Decision) bool {
+	return d.Source == weir.SourceStore || d.Source == weir.SourceLease || d.Source == weir.SourceLocal
 }

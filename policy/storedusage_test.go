@@ -71,6 +71,31 @@ func TestWhenUsageResets(t *testing.T) {
 	})
 }
 
+// failedStore is a store whose fallback decides.
+type failedStore struct{ farStore }
+
+func (failedStore) Do(_ context.Context, batch []weir.Charge, out []weir.Decision) error {
+	for i := range batch {
+		out[i] = weir.Decision{Limit: 5, RetryAfter: time.Hour, Source: weir.SourceShare}
+	}
+	return nil
+}
+
+// TestUsageWhileTheStoreIsUnavailable: Usage returned what this node's fallback had admitted, as if that were
+// what the key has used of the limit.
+func TestUsageWhileTheStoreIsUnavailable(t *testing.T) {
+	e, err := policy.New(policy.Policy{Stores: []policy.Store{{Name: "s", URL: "redis://127.0.0.1"}}, Limits: []policy.Limit{
+		{Name: "daily", Limit: weir.FixedWindow{Limit: 10, Window: 24 * time.Hour}, Key: []string{"header.k"}, Store: "s"},
+	}}, policy.Options{Stores: map[string]weir.Store{"s": failedStore{}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if u := e.Usage(t.Context(), "daily", []string{"7"}, "")[0]; u.Problem == nil || u.Used != 0 || u.Of != 0 {
+		t.Errorf("%+v", u)
+	}
+}
+
 // TestWhenUsageInMemoryResets: a client that reads an export slowly gets each key as it is when it is read. The
 // time of all was that of the beginning, so that windows seemed to end too early, by all that was spent before.
 func TestWhenUsageInMemoryResets(t *testing.T) {

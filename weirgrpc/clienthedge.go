@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/weirflow/weir/internal/pacing"
 )
@@ -94,8 +95,9 @@ func (u *unary) sendTwice(ctx context.Context, f *flight, in *invocation) result
 	own, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var copied *beside
+	kind := in.reply.(proto.Message).ProtoReflect().Type() // while nobody fills it in yet
 	race := pacing.Race[result]{Delay: delay, Good: result.good, CancelFirst: cancel, Begin: func() *pacing.Second[result] {
-		if copied = u.beside(ctx, in); copied == nil {
+		if copied = u.beside(ctx, in, kind); copied == nil {
 			return nil
 		}
 		return &pacing.Second[result]{Send: copied.send, Cancel: copied.cancel, Lose: func(result) {}}
@@ -134,15 +136,16 @@ type beside struct {
 	peer            peer.Peer
 }
 
-// beside returns a second attempt, or nil if this is no time for one.
-func (u *unary) beside(ctx context.Context, in *invocation) *beside {
+// beside returns a second attempt, or nil if this is no time for one. kind is that of the reply, which the
+// first attempt may fill in at the same time.
+func (u *unary) beside(ctx context.Context, in *invocation, kind protoreflect.MessageType) *beside {
 	if ctx.Err() != nil || u.gate.Held(u.key) || u.lines.Busy(u.key) || u.callee.throttle != nil && u.callee.throttle.Throttling() || !u.hedges.Hedge() {
 		return nil
 	}
 	b := &beside{unary: u}
 	b.ctx, b.cancel = context.WithCancel(ctx)
 	// the caller may change its request when it has the response
-	b.in = invocation{req: proto.Clone(in.req.(proto.Message)), reply: in.reply.(proto.Message).ProtoReflect().New().Interface()}
+	b.in = invocation{req: proto.Clone(in.req.(proto.Message)), reply: kind.New().Interface()}
 	for _, o := range in.opts {
 		switch o.(type) {
 		case grpc.HeaderCallOption:

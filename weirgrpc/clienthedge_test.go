@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirflow/weir"
@@ -222,4 +223,40 @@ func TestClientHedgeOverTheNetwork(t *testing.T) {
 		}
 		<-time.After(time.Millisecond)
 	}
+}
+
+// filled is a reply that nobody else may look at while an attempt fills it in.
+type filled struct {
+	*wrapperspb.StringValue
+	busy, seen *atomic.Bool
+}
+
+func (f filled) ProtoReflect() protoreflect.Message {
+	if f.busy.Load() {
+		f.seen.Store(true)
+	}
+	return f.StringValue.ProtoReflect()
+}
+
+// TestClientHedgeLeavesTheReplyAlone: the second attempt read the caller's reply while the first one could fill it
+// in, which was a data race.
+func TestClientHedgeLeavesTheReplyAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n atomic.Int64
+		reply := filled{new(wrapperspb.StringValue), new(atomic.Bool), new(atomic.Bool)}
+		i := weirgrpc.UnaryClient(nil, weirgrpc.Hedge(weirgrpc.Hedging{Delay: 100 * time.Millisecond}, say))
+		err := i(t.Context(), say, wrapperspb.String("hello"), reply, nil, func(ctx context.Context, _ string, _, to any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+			if n.Add(1) == 1 {
+				reply.busy.Store(true)
+				<-ctx.Done()
+				reply.busy.Store(false)
+				return status.FromContextError(ctx.Err()).Err()
+			}
+			to.(*wrapperspb.StringValue).Value = "second"
+			return nil
+		})
+		if err != nil || reply.Value != "second" || reply.seen.Load() {
+			t.Errorf("%q, %v; looked at: %v", reply.Value, err, reply.seen.Load())
+		}
+	})
 }

@@ -26,8 +26,8 @@ import (
 // count as requests. Not accepted are RESOURCE_EXHAUSTED, UNAVAILABLE and DEADLINE_EXCEEDED. What the
 // caller has cancelled does not count. A stream counts when its first message has come, or when it ends.
 //
-// A refused call fails with RESOURCE_EXHAUSTED, and errors.Is finds weir.ErrLimited. In what it does other
-// than the book, it is as weirhttp.Throttle. default: no throttle
+// A refused call fails with RESOURCE_EXHAUSTED, and errors.Is finds weir.ErrLimited. Throttle differs from
+// the book as weirhttp.Throttle does. default: no throttle
 func Throttle(k float64) ClientOption {
 	if !(k >= 1 && k <= pacing.MostK) {
 		panic(fmt.Sprintf("weirgrpc: Throttle(%v): write a factor from 1 to %d, like Throttle(2)", k, pacing.MostK))

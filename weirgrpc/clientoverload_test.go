@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -233,4 +234,49 @@ func TestClientOverloadOptions(t *testing.T) {
 			f()
 		}()
 	}
+}
+
+// hanging is a stream of a server that never responds. It notices the end of its context late.
+type hanging struct {
+	grpc.ClientStream
+	ctx context.Context
+}
+
+func (h hanging) RecvMsg(any) error {
+	<-h.ctx.Done()
+	after(time.Millisecond)
+	return status.FromContextError(h.ctx.Err()).Err()
+}
+
+func (hanging) Trailer() metadata.MD { return nil }
+
+// TestClientThrottlesStreamsThatHang: streams whose deadline came before a message counted as nothing, if
+// their context was noticed first to have ended; what the caller cancels still does.
+func TestClientThrottlesStreamsThatHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, cancelled := range []bool{false, true} {
+			open := weirgrpc.StreamClient(nil, weirgrpc.Throttle(2))
+			refused := 0
+			for range 150 {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+				if cancelled {
+					time.AfterFunc(time.Millisecond, cancel)
+				}
+				s, err := open(ctx, &echoService.Streams[0], nil, talk, func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+					return hanging{ctx: ctx}, nil
+				})
+				if err == nil {
+					err = s.RecvMsg(nil)
+				}
+				if errors.Is(err, weir.ErrLimited) {
+					refused++
+				}
+				cancel()
+				synctest.Wait()
+			}
+			if cancelled != (refused == 0) {
+				t.Errorf("cancelled %v: %d of 150 streams are refused", cancelled, refused)
+			}
+		}
+	})
 }

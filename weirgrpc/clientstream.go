@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/pacing"
@@ -46,7 +47,8 @@ func StreamClient(limits Limits, options ...ClientOption) grpc.StreamClientInter
 			return nil, err
 		}
 		opened = true
-		context.AfterFunc(ctx, func() { s.end(nil, nil) })
+		// a call of RecvMsg may notice this later
+		context.AfterFunc(ctx, func() { s.end(status.FromContextError(ctx.Err()).Err(), nil) })
 		return s, nil
 	}
 }

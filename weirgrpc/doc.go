@@ -19,8 +19,8 @@
 //		grpc.WithUnaryInterceptor(weirgrpc.UnaryClient(limits, weirgrpc.Retry(2, "/shop.Cart/*"))),
 //		grpc.WithStreamInterceptor(weirgrpc.StreamClient(limits)))
 //
-// Throttle, Adapt and Hedge are options of clients for servers with too much load, or of which a few
-// responses are late.
+// Throttle, Adapt and Hedge are options of clients, for overloaded servers and for servers with a few late
+// responses.
 //
 // connect-go serves HTTP: use package weirhttp for it.
 package weirgrpc

@@ -190,8 +190,8 @@ type flight struct {
 	reserved *group.Reservation
 	hold     adaptive.Hold // of Adapt
 	sent     time.Time
-	cancel   func() // the attempt's context; nil if it is the caller's
-	hedge    bool   // it is a second attempt: see Hedge
+	cancel   func()        // the attempt's context; nil if it is the caller's
+	hedge    *http.Request // what is sent, of a second attempt: see Hedge; nil for others
 }
 
 // lineKey tells the requests apart that wait for different limits or keys.
@@ -205,6 +205,7 @@ func (c *call) lineKey() string {
 
 // attempt sends the request once. again says that it is to be sent again.
 func (c *call) attempt() (resp *http.Response, again bool, err error) {
+	c.flight = flight{}
 	seen := Attempt{Request: c.request, Number: c.number}
 	if c.opts.observe != nil {
 		defer func() {
@@ -236,7 +237,7 @@ func (c *call) attempt() (resp *http.Response, again bool, err error) {
 	} else {
 		resp, err = c.send(r)
 	}
-	if seen.Hedge = c.hedge; err != nil {
+	if seen.Hedge = c.hedge != nil; err != nil {
 		return nil, c.failed(err), err
 	}
 	seen.Status = resp.StatusCode
@@ -333,9 +334,9 @@ func (c *call) try(ctx context.Context) pacing.Try {
 		}
 	}
 	entered, left := c.gate.Changed(), c.left.Changed()
-	pass, wait := c.gate.EnterTokens(c.pauseKey, c.tokens())
+	pass, wait, sooner := c.gate.EnterTokens(c.pauseKey, c.tokens())
 	if pass == nil {
-		return pacing.Try{Wait: wait, Changed: entered, By: weir.Decision{By: "the server", RetryAfter: wait}}
+		return pacing.Try{Wait: wait, Sooner: sooner, Changed: entered, By: weir.Decision{By: "the server", RetryAfter: wait}}
 	}
 	charges := make([]group.Charge, len(c.dues))
 	for i := range c.dues {

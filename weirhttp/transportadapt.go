@@ -3,7 +3,6 @@ package weirhttp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 
 	"github.com/weirflow/weir"
@@ -69,7 +68,7 @@ func (c *call) place(ctx context.Context) (err error) {
 		}
 	}()
 	as := adaptive.Request{Priority: adaptive.Priority(min(max(priorityOf(ctx), int(adaptive.Sheddable)), int(adaptive.CriticalPlus)))}
-	if c.hedge {
+	if c.hedge != nil {
 		if c.hold, entered = c.adapt.TryEnterAs(as); !entered {
 			err = weir.ErrLimited
 		}
@@ -78,10 +77,19 @@ func (c *call) place(ctx context.Context) (err error) {
 	c.hold, err = c.adapt.EnterAs(ctx, as)
 	if entered = err == nil; errors.Is(err, weir.ErrLimited) {
 		c.counts.noPlace.Add(1)
-		err = fmt.Errorf("as many are in flight as its server can bear: %w", err)
+		err = &noPlaceError{err}
 	}
 	return err
 }
+
+// A noPlaceError is a *weir.LimitedError of Adapt. Its own text would say that no wait helps.
+type noPlaceError struct{ limited error }
+
+func (e *noPlaceError) Error() string {
+	return "as many are in flight as its server can bear; retry later"
+}
+
+func (e *noPlaceError) Unwrap() error { return e.limited }
 
 // unsend gives back what a request holds that is not sent.
 func (c *call) unsend(ctx context.Context) {

@@ -1,6 +1,7 @@
 package weirhttp
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"sync"
@@ -82,9 +83,12 @@ func watch(resp *http.Response, m *meter, end func(whole bool)) {
 type meter struct {
 	resp    *http.Response
 	readers []*usage.Reader // one for each limit that reads its cost; nil for the others
+	first   int             // the limit whose cost CostFrom returns
 	began   time.Time
 	headed  time.Time
-	costs   []readCost
+
+	mu    sync.Mutex
+	costs []readCost // nil until the body has ended
 }
 
 // A readCost is a cost that was read.
@@ -93,7 +97,10 @@ type readCost struct {
 	known bool
 }
 
-// newMeter returns a meter for limits, or nil if none of them reads its cost from responses.
+type meterKey struct{}
+
+// newMeter returns a meter for limits, or nil if none of them reads its cost from responses. CostFrom
+// finds it by the context of the response's request: other packages wrap bodies, or replace them.
 func newMeter(all []due, resp *http.Response, began time.Time) *meter {
 	var m *meter
 	for i := range all {
@@ -101,10 +108,13 @@ func newMeter(all []due, resp *http.Response, began time.Time) *meter {
 			continue
 		}
 		if m == nil {
-			m = &meter{resp: resp, readers: make([]*usage.Reader, len(all)), costs: make([]readCost, len(all)), began: began, headed: time.Now()}
+			m = &meter{resp: resp, readers: make([]*usage.Reader, len(all)), first: i, began: began, headed: time.Now()}
 		}
 		m.readers[i] = all[i].usage.NewReader()
 		m.readers[i].Header(resp.Header)
+	}
+	if m != nil {
+		resp.Request = resp.Request.WithContext(context.WithValue(resp.Request.Context(), meterKey{}, m))
 	}
 	return m
 }
@@ -124,37 +134,35 @@ func (m *meter) finish(whole bool) {
 	if m == nil {
 		return
 	}
+	costs := make([]readCost, len(m.readers))
 	for i, r := range m.readers {
 		if r == nil {
 			continue
 		}
-		c := &m.costs[i]
+		c := &costs[i]
 		c.cost, c.known, _ = r.End(usage.Ending{Complete: whole, Trailer: m.resp.Trailer,
 			Duration: time.Since(m.began), Upstream: m.headed.Sub(m.began)})
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.costs, m.readers = costs, nil
 }
 
 // CostFrom returns the cost that a Transport has read from a response for ActualFrom; the first one,
-// if several limits read one. It is known once the body has been closed or read to its end.
+// if several limits read one. It is known once the body has been closed or read to its end, also if
+// another package has wrapped or replaced the body meanwhile, as http.Client does with a Timeout.
 func CostFrom(resp *http.Response) (cost int64, known bool) {
-	var b *watchedBody
-	switch body := resp.Body.(type) {
-	case *watchedBody:
-		b = body
-	case watchedConn:
-		b = body.watchedBody
-	default:
+	if resp == nil || resp.Request == nil {
 		return 0, false
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.meter == nil || !b.ended {
+	m, ok := resp.Request.Context().Value(meterKey{}).(*meter)
+	if !ok {
 		return 0, false
 	}
-	for i, r := range b.meter.readers {
-		if r != nil {
-			return b.meter.costs[i].cost, b.meter.costs[i].known
-		}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.costs == nil {
+		return 0, false
 	}
-	return 0, false
+	return m.costs[m.first].cost, m.costs[m.first].known
 }

@@ -114,8 +114,8 @@ func (c *call) measure(first result) {
 func (c *call) beside(second *call) *pacing.Second[result] {
 	ctx, cancel := context.WithCancel(c.request.Context())
 	*second = *c
-	second.flight = flight{cancel: cancel, hedge: true}
 	r := c.request.Clone(ctx) // the caller may change its own when it has the response
+	second.flight = flight{cancel: cancel, hedge: r}
 	return &pacing.Second[result]{
 		Send:   func() (result, bool) { sent, got := second.sendHedge(r); return got, sent },
 		Cancel: cancel,
@@ -176,10 +176,17 @@ func (c *call) lose(got result) {
 	c.seen(a)
 }
 
-// seen tells OnAttempt of an attempt whose result the caller does not get.
+// seen tells OnAttempt of an attempt whose result the caller does not get. A panic of its function ends
+// here: it would end the whole program where it is on no goroutine of the caller, and elsewhere keep
+// the caller from the response of the other attempt.
 func (c *call) seen(a Attempt) {
-	if c.opts.observe != nil {
-		a.Request, a.Number, a.Hedge, a.Lost = c.request, c.number, c.hedge, true
-		c.opts.observe(a)
+	if c.opts.observe == nil {
+		return
 	}
+	defer func() { _ = recover() }()
+	a.Request, a.Number, a.Lost = c.request, c.number, true
+	if c.hedge != nil {
+		a.Request, a.Hedge = c.hedge, true
+	}
+	c.opts.observe(a)
 }

@@ -451,3 +451,78 @@ func TestHedgeOverTheNetwork(t *testing.T) {
 		t.Errorf("the server has seen %d of 40 attempts cancelled", cancelled.Load())
 	}
 }
+
+// TestHedgeAndOnAttemptThatPanics: a panic about the attempt whose result the caller does not get ended the
+// program, as that attempt was on no goroutine of the caller, or it lost the caller's response and its places.
+func TestHedgeAndOnAttemptThatPanics(t *testing.T) {
+	for name, of := range map[string][2]struct {
+		d      time.Duration
+		status int
+	}{
+		"the second loses": {{200, 200}, {300, 200}},
+		"the first loses":  {{1000, 200}, {10, 200}},
+		"both are bad":     {{300, 500}, {10, 501}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var open, n, lost atomic.Int64
+			places, _ := keyed.NewConcurrency[string](weir.Concurrency{Limit: 10}, keyed.Options{})
+			rt := weirhttp.NewTransport(roundTrip(func(r *http.Request) (*http.Response, error) {
+				a := of[n.Add(1)-1]
+				return takes(a.d*time.Millisecond, a.status, "ok", &open)(r)
+			}), weirhttp.Retries(0), weirhttp.Hedge(weirhttp.Hedging{Delay: 100 * time.Millisecond}), weirhttp.Pace(weirhttp.InFlight(places), weirhttp.Global()),
+				weirhttp.OnAttempt(func(a weirhttp.Attempt) {
+					if a.Lost {
+						lost.Add(1)
+						panic("about the lost attempt")
+					}
+				}))
+			resp, err := get(t, rt, "http://a.test/")
+			read(t, resp, err)
+			if synctest.Wait(); lost.Load() != 1 || open.Load() != 0 || places.Holding("") != 0 {
+				t.Errorf("%s: %d attempts lost, %d bodies are open, %d places held", name, lost.Load(), open.Load(), places.Holding(""))
+			}
+		})
+	}
+}
+
+// TestRetryAfterAHedge: a retry of a request whose second attempt won was taken for a second attempt too,
+// which waits for no place. And OnAttempt got the caller's own request for a lost one, when the caller
+// had its response already and could change it.
+func TestRetryAfterAHedge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var open, n atomic.Int64
+		var mu sync.Mutex
+		var seen []weirhttp.Attempt
+		rt := weirhttp.NewTransport(roundTrip(func(r *http.Request) (*http.Response, error) {
+			switch n.Add(1) {
+			case 1:
+				return takes(time.Second, 200, "", &open)(r)
+			case 2:
+				return response(http.StatusForbidden, "", "Retry-After", "1"), nil
+			case 4:
+				return takes(time.Second, 200, "", &open)(r)
+			}
+			return takes(200*time.Millisecond, 200, "", &open)(r)
+		}), weirhttp.Hedge(weirhttp.Hedging{Delay: 100 * time.Millisecond}), weirhttp.OnAttempt(func(a weirhttp.Attempt) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen = append(seen, a)
+		}))
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://a.test/", nil)
+		resp, err := rt.RoundTrip(r)
+		read(t, resp, err)
+		if len(seen) != 3 || !seen[1].Hedge || !seen[1].Retried || seen[2].Hedge || seen[2].Number != 1 || seen[2].Status != 200 {
+			t.Errorf("%+v", seen)
+		}
+		after(time.Minute)
+		n.Store(2)
+		seen = nil
+		resp, err = rt.RoundTrip(r)
+		read(t, resp, err)
+		synctest.Wait()
+		if mu.Lock(); len(seen) != 2 || !seen[1].Hedge || !seen[1].Lost || seen[1].Request == r || seen[1].Request.URL.Host != "a.test" {
+			t.Errorf("%+v", seen)
+		}
+		mu.Unlock()
+	})
+}

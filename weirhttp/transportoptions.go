@@ -156,14 +156,15 @@ func MostQueued(n int) TransportOption {
 }
 
 // OnAttempt calls a function after each attempt to send a request, for metrics and logs, from many
-// goroutines at once.
+// goroutines at once. A panic of the function is the caller's of RoundTrip; about an attempt that is
+// Lost, it is dropped.
 func OnAttempt(f func(Attempt)) TransportOption {
 	return func(t *transportSettings) { t.observe = f }
 }
 
 // An Attempt is what became of one attempt to send a request.
 type Attempt struct {
-	Request *http.Request
+	Request *http.Request // of a second attempt that is Lost: a copy
 	Number  int           // 0, and counted up by retries
 	Waited  time.Duration // for its turn
 	Sent    bool          // it was sent; otherwise Err says why not

@@ -110,3 +110,27 @@ func TestCachedFields(t *testing.T) {
 		}
 	})
 }
+
+// TestCostFromAClientWithATimeout: CostFrom knew no cost where another package had wrapped the body of the
+// response: http.Client does so with a Timeout, and clients of language models replace it.
+func TestCostFromAClientWithATimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const usage = `{"usage":{"prompt_tokens":10,"completion_tokens":20,"total_tokens":30}}`
+		tokens := limiter(t, weir.TokenBucket{Rate: weir.PerHour(1), Burst: 1000})
+		client := &http.Client{Timeout: time.Minute, Transport: weirhttp.NewTransport(roundTrip(func(*http.Request) (*http.Response, error) {
+			return response(200, usage, "Content-Type", "application/json"), nil
+		}), weirhttp.Pace(weirhttp.One(tokens), weirhttp.Global(), weirhttp.ActualFrom("openai")))}
+		resp, err := client.Get("http://a.test/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, known := weirhttp.CostFrom(resp); known {
+			t.Error("the cost is known before the body has been read")
+		}
+		read(t, resp, nil)
+		resp.Body = io.NopCloser(strings.NewReader(usage))
+		if cost, known := weirhttp.CostFrom(resp); cost != 30 || !known || tokens.Peek(0).Remaining != 970 {
+			t.Errorf("CostFrom is %d, %v; %d tokens remain", cost, known, tokens.Peek(0).Remaining)
+		}
+	})
+}

@@ -22,9 +22,9 @@ import (
 // count as requests. Not accepted are responses with 429, 502, 503, 504 and 529, timeouts, and failed
 // connections. What the caller has cancelled does not count, nor do errors of the request.
 //
-// Other than in the book, nothing is refused before 10 requests are counted, one request a second is
-// always sent (or one of 20, if those take longer), and when all that was sent in 5 s is accepted, only the
-// last second counts: so it ends within some seconds after an outage, and not within some minutes.
+// Unlike in the book, nothing is refused before 10 requests are counted, and one request a second is
+// always sent (or one of 20, if those take longer). When the server has accepted all that was sent in 5 s, only
+// the last second counts: so the throttle ends within some seconds after an outage, and not within minutes.
 //
 // A refused request gets a *ThrottledError. With Throttle, a response with 503 or 529 that does not
 // say when to retry holds back no other request. default: no throttle

@@ -90,10 +90,6 @@ func printUsage(out io.Writer, all []used) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(w, "LIMIT\tUSED\tALLOWED\tLEFT\tALL BACK AT")
 	for _, u := range all {
-		back := u.ResetAt
-		if u.Error != "" {
-			back = u.Error
-		}
 		name := u.Limit
 		if u.Shadow {
 			name += " (shadow)"
@@ -102,7 +98,11 @@ func printUsage(out io.Writer, all []used) error {
 		if u.Unlimited {
 			allowed, left = "unlimited", "-"
 		}
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\n", name, u.Used, allowed, left, back)
+		if u.Error != "" {
+			fmt.Fprintf(w, "%s\t-\t-\t-\t%s\n", name, u.Error)
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\n", name, u.Used, allowed, left, u.ResetAt)
 	}
 	return w.Flush()
 }

@@ -115,10 +115,14 @@ type Pass struct {
 
 // Enter returns a Pass if a request may be sent now. Otherwise it returns nil, and a time after which
 // to try again; a try before that may succeed when Changed is closed.
-func (g *Gate) Enter(key string) (*Pass, time.Duration) { return g.EnterTokens(key, 1) }
+func (g *Gate) Enter(key string) (*Pass, time.Duration) {
+	p, wait, _ := g.EnterTokens(key, 1)
+	return p, wait
+}
 
-// EnterTokens is Enter for a request that is expected to take so much of a limit of tokens.
-func (g *Gate) EnterTokens(key string, tokens int64) (*Pass, time.Duration) {
+// EnterTokens is Enter for a request that is expected to take so much of a limit of tokens. sooner
+// reports whether the response to a request in flight may let this one go before the time.
+func (g *Gate) EnterTokens(key string, tokens int64) (p *Pass, wait time.Duration, sooner bool) {
 	tokens = min(max(tokens, 1), 1<<40) // so that no sum overflows
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -127,8 +131,8 @@ func (g *Gate) EnterTokens(key string, tokens int64) (*Pass, time.Duration) {
 	if s == nil {
 		s = &state{key: key}
 	}
-	if wait := s.wait(now, tokens, g.opts.Processes); wait > 0 {
-		return nil, wait
+	if wait, sooner = s.wait(now, tokens, g.opts.Processes); wait > 0 {
+		return nil, wait, sooner
 	}
 	if s.node.In() {
 		g.idle.Remove(&s.node)
@@ -142,27 +146,28 @@ func (g *Gate) EnterTokens(key string, tokens int64) (*Pass, time.Duration) {
 	s.sent++
 	s.last = now
 	s.rate.send(now)
-	return &Pass{gate: g, s: s, by: s.sent, at: now, tokens: tokens}, 0
+	return &Pass{gate: g, s: s, by: s.sent, at: now, tokens: tokens}, 0, false
 }
 
-// wait is 0 if a request may be sent now, and otherwise the time after which to try again.
-func (s *state) wait(now time.Time, tokens, processes int64) time.Duration {
+// wait is 0 if a request may be sent now, and otherwise the time after which to try again. sooner is as
+// in EnterTokens.
+func (s *state) wait(now time.Time, tokens, processes int64) (d time.Duration, sooner bool) {
 	if wait := s.until.Sub(now); wait > 0 {
-		return wait
+		return wait, false
 	}
 	if s.ramp > 0 {
 		since := now.Sub(s.ramped)
 		if since < rampTime && s.inFlight >= s.ramp<<(since/time.Second) {
 			s.rate.delayed = true
-			return time.Second - since%time.Second
+			return time.Second - since%time.Second, true
 		}
 	}
 	for i := range s.quotas {
-		if wait := s.more(&s.quotas[i], tokens, processes, now); wait > 0 {
-			return wait
+		if wait, sooner := s.more(&s.quotas[i], tokens, processes, now); wait > 0 {
+			return wait, sooner
 		}
 	}
-	return s.rate.wait(1, now)
+	return s.rate.wait(1, now), false
 }
 
 // Turn is the time until the n-th request from now may be sent at the rate that was learned from

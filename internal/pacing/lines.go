@@ -51,6 +51,8 @@ type Try struct {
 	Sent bool          // it may be sent, and everything for it is charged
 	Err  error         // it can never be sent
 	Wait time.Duration // otherwise: when to try again; weir.Never: nobody knows when
+	// Sooner is whether a try may succeed before Wait, so that no deadline is too near for it.
+	Sooner bool
 	// closed when a try may succeed sooner; the try has taken it before it looked. nil for none
 	Changed <-chan struct{}
 	By      weir.Decision // of the limit that refused, for errors
@@ -118,7 +120,7 @@ func (l *Lines) Wait(ctx context.Context, r Request, try func() Try) error {
 // tooLate returns an error if the next try comes after the context's deadline.
 func tooLate(ctx context.Context, t Try) error {
 	end, ok := ctx.Deadline()
-	if !ok || t.Wait == weir.Never || time.Until(end) > t.Wait {
+	if !ok || t.Sooner || t.Wait == weir.Never || time.Until(end) > t.Wait {
 		return nil
 	}
 	d := t.By

@@ -300,24 +300,24 @@ func TestManyNames(t *testing.T) {
 func TestTokensInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := pacing.NewGate(pacing.GateOptions{})
-		p, _ := g.EnterTokens("a", 10)
+		p, _, _ := g.EnterTokens("a", 10)
 		p.Done(pacing.Report{Quotas: []pacing.Quota{{Tokens: true, Limit: 1000, Remaining: 500, Reset: time.Minute, Gradual: true}}})
-		first, _ := g.EnterTokens("a", 300)
-		if p, wait := g.EnterTokens("a", 300); first == nil || p != nil || wait <= 0 || wait > time.Second {
+		first, _, _ := g.EnterTokens("a", 300)
+		if p, wait, _ := g.EnterTokens("a", 300); first == nil || p != nil || wait <= 0 || wait > time.Second {
 			t.Fatalf("300 of 500 tokens are in flight: %v, wait %v", first, wait)
 		}
-		second, _ := g.EnterTokens("a", 200)
+		second, _, _ := g.EnterTokens("a", 200)
 		if second == nil {
 			t.Fatal("200 more do not fit into 500")
 		}
 		first.Cancel()
 		second.Cancel()
 		elapse(59 * time.Second)
-		if p, _ := g.EnterTokens("a", 5000); p != nil {
+		if p, _, _ := g.EnterTokens("a", 5000); p != nil {
 			t.Fatal("more than the limit goes before all of it is there")
 		}
 		elapse(time.Second)
-		if p, wait := g.EnterTokens("a", 5000); p == nil {
+		if p, wait, _ := g.EnterTokens("a", 5000); p == nil {
 			t.Fatalf("never: %v", wait)
 		}
 	})

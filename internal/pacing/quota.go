@@ -56,23 +56,23 @@ func (q *quota) left(now time.Time) (left int64, more time.Duration) {
 
 // more is 0 if one more request in flight fits into what remains of a limit, and otherwise the time
 // until it may. What is in flight counts as not yet taken: the server may have counted it before or
-// after it said what remains.
+// after it said what remains. So its response may tell that more fits: then sooner is true.
 //
 // Of several processes, each has half of its share in flight: what the others take meanwhile is not
 // known yet. If that is less than one request, each sends one at a time, and no more of them until the
 // reset than its share: see turn.
-func (s *state) more(q *quota, tokens, processes int64, now time.Time) time.Duration {
+func (s *state) more(q *quota, tokens, processes int64, now time.Time) (d time.Duration, sooner bool) {
 	left, wait := q.left(now)
 	switch {
 	case left < 0:
-		return 0
+		return 0, false
 	case left == 0:
-		return wait
+		return wait, false
 	case !now.Before(q.ends): // left is how many requests of this process may go first
 		if s.inFlight < left {
-			return 0
+			return 0, false
 		}
-		return wait
+		return wait, true
 	}
 	cost, flying, share := int64(1), s.inFlight, left
 	if q.Tokens {
@@ -83,15 +83,15 @@ func (s *state) more(q *quota, tokens, processes int64, now time.Time) time.Dura
 	}
 	switch {
 	case flying+cost <= share:
-		return 0
+		return 0, false
 	case s.inFlight > 0:
-		return wait
+		return wait, true
 	case q.Limit == 0, q.Limit/4 < processes, q.Tokens && left >= q.Limit:
-		return 0 // the limit is small beside the number of processes or the request
+		return 0, false // the limit is small beside the number of processes or the request
 	case processes > 1 && !q.Tokens && !q.Gradual:
-		return s.turn(q, processes, now)
+		return s.turn(q, processes, now), false
 	}
-	return wait
+	return wait, false
 }
 
 // turn is the time until this process may send the next one of the last requests before a reset: of

@@ -26,7 +26,7 @@ type Reader struct {
 	spec *Spec
 
 	fields []number // by slot
-	heads  []number // by term, for header and trailer fields
+	heads  []number // by term, for header and trailer fields: what the header has
 	bytes  int64
 	body   bodyKind
 	zipped bool
@@ -59,7 +59,7 @@ func (s *Spec) NewReader() *Reader {
 // goes on at once.
 func (r *Reader) Header(h http.Header) {
 	for i, t := range r.spec.terms {
-		if t.source == fromHeader {
+		if t.source == fromHeader || t.source == fromTrailer {
 			r.heads[i] = fieldNumber(h[t.name])
 		}
 	}
@@ -203,8 +203,11 @@ func (r *Reader) part(i int, t *term, e *Ending) (int64, found) {
 		if len(values) == 0 {
 			values = e.Trailer[http.TrailerPrefix+t.name]
 		}
-		r.heads[i] = fieldNumber(values)
-		fallthrough
+		n := fieldNumber(values)
+		if !e.Complete && n == r.heads[i] {
+			n = number{} // it is the field of that name in the header: servers keep both in one map
+		}
+		return n.n, found{n.set, n.set}
 	case fromHeader:
 		return r.heads[i].n, found{r.heads[i].set, r.heads[i].set}
 	case fromJSON:

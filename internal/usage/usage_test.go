@@ -214,6 +214,31 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
+// TestTrailerAndHeaderOfOneName: servers keep the fields of the header and the trailer in one map. When a
+// response had been cut off before its trailer, the header field of that name was taken for its cost.
+func TestTrailerAndHeaderOfOneName(t *testing.T) {
+	s := compiled(t, Term{Of: "trailer.x-cost"})
+	for name, c := range map[string]struct {
+		fields   []string // at the end
+		complete bool
+		cost     int64
+		known    bool
+	}{
+		"cut off":           {[]string{"7"}, false, 0, false},
+		"cut off behind it": {[]string{"9"}, false, 9, true},
+		"whole":             {[]string{"9"}, true, 9, true},
+		"the same value":    {[]string{"7"}, true, 7, true},
+	} {
+		r := s.NewReader()
+		r.Header(http.Header{"X-Cost": {"7"}})
+		for range 2 {
+			if cost, known, _ := r.End(Ending{Complete: c.complete, Trailer: http.Header{"X-Cost": c.fields}}); cost != c.cost || known != c.known {
+				t.Errorf("%s: %d, %v, want %d, %v", name, cost, known, c.cost, c.known)
+			}
+		}
+	}
+}
+
 // TestGzip: compressed answers and streams are read, and what is broken is unknown.
 func TestGzip(t *testing.T) {
 	good := zipped(messagesStream.body)
