@@ -22,7 +22,8 @@ import (
 //     has become slower: that latency becomes the least, and the limit returns. So a limit that
 //     is too high never becomes the measure of itself, and no request waits for a measurement.
 //   - Drops lower the limit, which then keeps a distance from where they began, and tries a
-//     little more from time to time.
+//     little more from time to time. Drops that a lower limit does not make fewer have another cause,
+//     such as a path that refuses on purpose: the limit returns, and they do not count.
 //   - A limit that is not in use does not change, and nothing is learnt meanwhile.
 //
 // The latency of a period is the mean of the faster half of the requests: a wait for others makes all
@@ -106,7 +107,19 @@ func (k *knee) plan(inFlight int) plan {
 	k.limit = min(max(k.limit, float64(k.Min)), float64(k.Max))
 	need := int(min((k.spread*k.spread)/(precise*precise), maxSamples))
 	need = min(max(need, inFlight, fewest), max(2*inFlight, fewest), maxSamples)
-	return plan{limit: int64(math.Round(k.limit)), skip: inFlight, need: need, drops: max(2, need/8)}
+	drops := max(fewSeen, need/8)
+	if k.raised {
+		inFlight, k.raised = max(inFlight, int(k.limit)), false
+	}
+	if k.began > 0 && k.lost { // a service that is back is to be found soon
+		need = fewSeen
+	}
+	if k.normal > 0 { // those that are dropped anyway come on top
+		more := 1 / (1 - min(k.normal, allLost))
+		need, inFlight = min(int(float64(need)*more), maxSamples), int(float64(inFlight)*more)
+		drops += int(2 * k.normal * float64(need))
+	}
+	return plan{limit: int64(math.Round(k.limit)), skip: inFlight, need: need, drops: drops}
 }
 
 func (k *knee) leastLatency() float64 { return k.least }
@@ -120,7 +133,7 @@ func (k *knee) next(p *period) plan {
 	}
 	r := k.read(p)
 	switch {
-	case p.drops > 0 && k.heardDrops(p.drops, finished):
+	case k.heardDrops(p.drops, finished):
 	case r.ok == 0:
 		k.streak, k.cut = 0, state{}
 		k.endDip()

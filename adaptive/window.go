@@ -67,7 +67,8 @@ func (l *Limiter) finish(e ending) {
 	case weir.OK:
 	case weir.Dropped:
 		l.dropped.Add(1)
-		if e.version == versionOf(l.plan.Load()) {
+		// as the others, those do not count that finish among the first: many of them fail fast
+		if e.version == versionOf(l.plan.Load()) && w.count.Load() >= 0 {
 			n, most := w.drops.Add(1), w.most.Load()
 			complete = most > 0 && n >= most
 		}
