@@ -16,8 +16,10 @@ func judged(w http.ResponseWriter, r *http.Request, v *policy.Verdict) (_ http.R
 	if !v.Measured() {
 		return w, r, func(weir.Outcome) {}
 	}
-	x := &judgedWriter{ResponseWriter: w, verdict: v, waits: clientwait.New()}
+	// a client that hardly takes the response keeps no place: the handler has done its work
+	x := &judgedWriter{ResponseWriter: w, verdict: v, waits: clientwait.New(func() { v.LeaveAdaptive(weir.Ignore) })}
 	return x, x.waits.Request(r), func(o weir.Outcome) {
+		x.waits.End()
 		switch {
 		case o != weir.OK:
 		case x.overloaded:
@@ -38,10 +40,11 @@ type judgedWriter struct {
 }
 
 // Write passes a part of the body on, and measures how long the client takes to take it.
-func (j *judgedWriter) Write(p []byte) (int, error) {
-	began := j.waits.Begin()
-	n, err := j.ResponseWriter.Write(p)
-	j.waits.End(began)
+func (j *judgedWriter) Write(p []byte) (n int, err error) {
+	_ = j.waits.Write(len(p), func() error {
+		n, err = j.ResponseWriter.Write(p)
+		return err
+	})
 	return n, err
 }
 
@@ -65,9 +68,7 @@ func (j *judgedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 // Flush is of http.Flusher, which handlers of streams look for.
 func (j *judgedWriter) Flush() {
-	began := j.waits.Begin()
-	defer j.waits.End(began)
-	_ = http.NewResponseController(j.ResponseWriter).Flush() // the next write meets the error
+	_ = j.waits.Write(-1, http.NewResponseController(j.ResponseWriter).Flush) // the next write meets the error
 }
 
 // Unwrap lets http.ResponseController reach the connection.

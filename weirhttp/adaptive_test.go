@@ -140,3 +140,37 @@ func TestAdaptiveSlowClient(t *testing.T) {
 		})
 	}
 }
+
+// stuckClient does not take its response for a minute.
+type stuckClient struct{ *httptest.ResponseRecorder }
+
+// Write waits for the client.
+func (c stuckClient) Write(p []byte) (int, error) {
+	time.Sleep(time.Minute)
+	return c.ResponseRecorder.Write(p)
+}
+
+// TestAdaptiveStuckClient: a client that did not take its response kept a place of the handler's limit.
+func TestAdaptiveStuckClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine, err := policy.New(policy.Policy{Routes: []policy.Route{{Match: "/", Adaptive: policy.Adaptive{On: true}}}}, policy.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer engine.Close()
+		middleware, err := weirhttp.Policy(engine)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) }))
+		go h.ServeHTTP(stuckClient{httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "/", nil))
+		time.Sleep(2 * time.Second)
+		if got := engine.AdaptiveCounts()[0]; got.InFlight != 0 || got.Outcomes.Ignored != 1 {
+			t.Errorf("%d in flight, %+v", got.InFlight, got.Outcomes)
+		}
+		time.Sleep(time.Minute)
+		if got := engine.AdaptiveCounts()[0]; got.InFlight != 0 || got.Outcomes != (adaptive.Outcomes{Ignored: 1}) {
+			t.Errorf("in the end: %d in flight, %+v", got.InFlight, got.Outcomes)
+		}
+	})
+}

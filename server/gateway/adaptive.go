@@ -46,7 +46,8 @@ func (l *responseWriter) watchClient(r *http.Request) *http.Request {
 	if !l.verdict.Measured() {
 		return r
 	}
-	l.waits = clientwait.New()
+	// a client that hardly takes the response keeps no place: the upstream has done its work
+	l.waits = clientwait.New(func() { l.verdict.LeaveAdaptive(weir.Ignore) })
 	return l.waits.Request(r)
 }
 

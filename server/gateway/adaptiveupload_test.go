@@ -69,7 +69,9 @@ routes: [{ match: /, upstream: up, limits: [l]%s }]
 				t.Helper()
 				until(t, func() bool { return int(g.Engine().Counts()[0].Allowed) == want })
 			}
-			first, second, third := upload(t, s), upload(t, s), upload(t, s)
+			first := upload(t, s)
+			charged(1)
+			second, third := upload(t, s), upload(t, s)
 			charged(3)
 			if got := told(t, s.URL); got != `200 "l";r=5` || places() != 0 {
 				t.Errorf("beside slow uploads: %s, %d places are taken", got, places())

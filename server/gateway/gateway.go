@@ -353,6 +353,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answering.settle()
 		v.SkipAdaptive()
 		outcome := answering.outcome(r)
+		answering.waits.End()
 		answering.leaveAdaptive(outcome)
 		v.Done(outcome)
 	}()

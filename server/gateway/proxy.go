@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/adaptive"
 	"github.com/weirflow/weir/internal/clientwait"
 	"github.com/weirflow/weir/policy"
@@ -378,9 +379,12 @@ func (g *Gateway) sendFallback(w http.ResponseWriter, r *http.Request, f *fallba
 		last.ResponseWriter = w
 	}
 	if place != nil {
-		last.waits = clientwait.New()
+		last.waits = clientwait.New(func() { place.Done(weir.Ignore) })
 		r = last.waits.Request(r)
-		defer func() { place.Done(last.served(last.outcome(r))) }()
+		defer func() {
+			last.waits.End()
+			place.Done(last.served(last.outcome(r)))
+		}()
 	}
 	f.other.serve(last, r)
 	last.complete = true

@@ -86,7 +86,7 @@ func grpcOutcome(h http.Header) weir.Outcome {
 // its header would then not end the stream, and gRPC takes a status for one only if it does.
 func (l *responseWriter) drain(r *http.Request) {
 	if l.complete && l.wroteBody && r.ProtoMajor == 2 && l.verdict.Holds() && r.Context().Err() == nil {
-		if http.NewResponseController(l.ResponseWriter).Flush() != nil {
+		if l.waits.Write(-1, http.NewResponseController(l.ResponseWriter).Flush) != nil {
 			l.clientGone = true
 		}
 	}
@@ -95,9 +95,11 @@ func (l *responseWriter) drain(r *http.Request) {
 // Write writes a part of the body.
 func (l *responseWriter) Write(p []byte) (int, error) {
 	l.wroteBody = true
-	wrote := l.waits.Begin()
-	n, err := l.ResponseWriter.Write(p)
-	l.waits.End(wrote)
+	var n int
+	err := l.waits.Write(len(p), func() (err error) {
+		n, err = l.ResponseWriter.Write(p)
+		return err
+	})
 	if err != nil {
 		l.clientGone = true
 	}
@@ -106,6 +108,11 @@ func (l *responseWriter) Write(p []byte) (int, error) {
 	}
 	l.meter.Write(p) // after the client has it
 	return n, err
+}
+
+// FlushError sends what was written, for a stream.
+func (l *responseWriter) FlushError() error {
+	return l.waits.Write(-1, http.NewResponseController(l.ResponseWriter).Flush)
 }
 
 // WriteHeader writes the header fields.
