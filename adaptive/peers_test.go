@@ -1,10 +1,14 @@
 package adaptive
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/weirflow/weir"
 )
 
 // ms is a sample with its latency in milliseconds.
@@ -136,4 +140,71 @@ func TestInvalidParametersAreNamed(t *testing.T) {
 			t.Errorf("%v: a limit of %d, want %d (%v)", a, l.Limit(), want, err)
 		}
 	}
+}
+
+// TestKneeAgreesWithFailsafe has the numbers of the tests of failsafe-go's adaptive limiter: the limit is 20 at first,
+// rises while requests take as long as usual, falls when they take twice as long, and holds when they take 1.3 times
+// as long.
+func TestKneeAgreesWithFailsafe(t *testing.T) {
+	for _, c := range []struct {
+		times       float64
+		least, most int64
+	}{{1, 21, 30}, {1.3, 20, 21}, {2, 10, 19}} {
+		k, p := Knee{}.begin(nil)
+		if p.limit != 20 {
+			t.Fatalf("the limit is %d at first", p.limit)
+		}
+		for i, latency := range []float64{1, c.times} {
+			p = k.next(&period{limit: p.limit, samples: times(40, ms(1000*latency, p.limit)), refused: true, inFlight: int(p.limit)})
+			if i == 0 && p.limit != 20 {
+				t.Fatalf("the limit is %d before the latency is known", p.limit)
+			}
+		}
+		if p.limit < c.least || p.limit > c.most {
+			t.Errorf("%g times as long: the limit is %d, want %d to %d", c.times, p.limit, c.least, c.most)
+		}
+	}
+	l, _ := clocked(t, Knee{Min: 1, Max: 10, Initial: 5})
+	if l.Limit() != 5 {
+		t.Errorf("the limit is %d, want 5", l.Limit())
+	}
+	// one permit, acquired and recorded
+	l, _ = clocked(t, Knee{Min: 1, Max: 20, Initial: 1})
+	h, ok := l.TryEnter()
+	if _, again := l.TryEnter(); !ok || again || l.InFlight() != 1 || l.HasPlace(Request{}) {
+		t.Errorf("%v %v, %d in flight", ok, again, l.InFlight())
+	}
+	if h.Done(weir.OK); l.InFlight() != 0 || !l.HasPlace(Request{}) {
+		t.Errorf("%d in flight", l.InFlight())
+	}
+}
+
+// TestQueueAgreesWithFailsafe: with a limit of 1 and a queue of 3, the fifth request is refused.
+func TestQueueAgreesWithFailsafe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := New(Options{Algorithm: Knee{Min: 1, Max: 1}, Queue: Queue{Length: 3, Wait: time.Hour}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, _ := l.TryEnter()
+		for i := range 3 {
+			go func() {
+				if h, err := l.Enter(t.Context()); err == nil {
+					h.Done(weir.OK)
+				}
+			}()
+			synctest.Wait()
+			if l.Waiting() != i+1 {
+				t.Fatalf("%d wait, want %d", l.Waiting(), i+1)
+			}
+		}
+		if _, err := l.Enter(t.Context()); !errors.Is(err, weir.ErrLimited) {
+			t.Errorf("beyond the queue: %v", err)
+		}
+		h.Done(weir.OK)
+		synctest.Wait()
+		if l.Waiting() != 0 || l.InFlight() != 0 {
+			t.Errorf("%d wait, %d in flight", l.Waiting(), l.InFlight())
+		}
+	})
 }

@@ -210,3 +210,52 @@ func TestTable(t *testing.T) {
 		t.Error("what was used longest ago is kept")
 	}
 }
+
+// TestThrottleAgreesWithFailsafe has the numbers of the tests of failsafe-go's adaptive throttler, whose threshold of
+// 90 % successes is a K of 1.11: which share is refused.
+func TestThrottleAgreesWithFailsafe(t *testing.T) {
+	now := time.Unix(1000, 0)
+	for _, c := range []struct {
+		requests, accepts int64
+		least, most       float64
+	}{
+		{100, 95, 0, 0},
+		{120, 90, 20.0/121 - 0.002, 20.0/121 + 0.002},
+		{200, 50, 0.7, 0.8},
+		{100, 0, 100.0 / 101, 100.0 / 101}, // failsafe-go refuses 90 % at most
+	} {
+		var below, refused int64
+		th := pacing.NewThrottle(pacing.ThrottleOptions{K: 1 / 0.9, Now: func() time.Time { return now }, Draw: func(n int64) int64 {
+			below = n
+			return refused
+		}})
+		for i := range c.requests {
+			th.Done(i < c.accepts)
+		}
+		// the smallest draw that is not refused
+		low, high := int64(0), 100*(c.requests+1)
+		for low < high {
+			refused = (low + high) / 2
+			if ok, r, _ := th.Admit(); ok {
+				high = refused
+			} else if low = refused + 1; r != c.requests {
+				t.Fatal("what is refused here counts")
+			} else {
+				th = pacing.NewThrottle(pacing.ThrottleOptions{K: 1 / 0.9, Now: func() time.Time { return now }, Draw: func(n int64) int64 {
+					below = n
+					return refused
+				}})
+				for i := range c.requests {
+					th.Done(i < c.accepts)
+				}
+			}
+		}
+		share := 0.0
+		if below > 0 {
+			share = float64(low) / float64(below)
+		}
+		if share < c.least || share > c.most {
+			t.Errorf("%d of %d accepted: %.3f are refused, want %.3f to %.3f", c.accepts, c.requests, share, c.least, c.most)
+		}
+	}
+}
