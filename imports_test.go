@@ -33,7 +33,7 @@ var floors = map[string][]string{
 	"failover":             {".", "keyed", "internal/..."},
 	"lease":                {".", "keyed", "internal/..."},
 	"regions":              {".", "failover", "lease", "internal/..."}, // tests use failover and lease
-	"group":                {".", "keyed", "failover", "internal/..."}, // tests use failover: a store that is unavailable
+	"group":                {".", "adaptive", "keyed", "failover", "internal/..."}, // tests use failover: a store that is unavailable
 	"policy":               {".", "adaptive", "adaptive/signals", "keyed", "internal/..."},
 	"weirhttp":             {".", "adaptive", "policy", "keyed", "failover", "group", "internal/..."}, // the Transport has an adaptive limit for each server
 	"sim":                  {".", "policy", "adaptive", "keyed", "internal/..."},

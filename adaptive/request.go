@@ -75,6 +75,12 @@ func (l *Limiter) EnterAs(ctx context.Context, r Request) (Hold, error) {
 // allocate.
 func (l *Limiter) TryEnterAs(r Request) (Hold, bool) { return l.take(l.leaves(r), &r) }
 
+// Name returns the name of the limiter, which is Decision.By of a refusal.
+func (l *Limiter) Name() string { return l.name }
+
+// Queues reports whether requests that find no place may wait.
+func (l *Limiter) Queues() bool { return l.gate.queue.Length > 0 }
+
 // HasPlace reports whether a request may find a place now. It takes none and counts nothing, so another
 // request may be faster: EnterAs decides.
 func (l *Limiter) HasPlace(r Request) bool { return l.InFlight()+l.leaves(r) < l.Limit() }

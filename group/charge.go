@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/adaptive"
 	"github.com/weirflow/weir/keyed"
 )
 
@@ -61,6 +62,15 @@ func KeyedInFlight[K comparable](c *keyed.Concurrency[K], key K, cost int64) Cha
 		panic("group: KeyedInFlight of a limiter that is nil")
 	}
 	return Charge{limit: keyedPlaces[K]{c, key}, cost: cost}
+}
+
+// Adaptive takes a place at a limit that finds itself, until Reservation.Done, whose outcome it learns from. It
+// comes last, so that the latency has no wait for other limits in it.
+func Adaptive(l *adaptive.Limiter, as adaptive.Request) Charge {
+	if l == nil {
+		panic("group: Adaptive of a limiter that is nil")
+	}
+	return Charge{limit: adaptivePlace{l, as}, cost: 1}
 }
 
 // A Holder is a store that keeps places of Concurrency, as *weirredis.Store and *failover.Store do.

@@ -1,5 +1,5 @@
 // Package group charges limits of any kind together or not at all: limits of this process, limits
-// per key, limits in stores, and places of Concurrency.
+// per key, limits in stores, places of Concurrency, and adaptive limits.
 //
 //	r, d, err := group.Take(ctx,
 //		group.One(service, 1),
@@ -26,6 +26,8 @@
 //  2. Places of Concurrency: first those of this process, then those in stores.
 //  3. Limits in stores, with one call for each store. The limits of one store are charged together
 //     or not at all by the store, in one step where it can.
+//  4. Adaptive limits, which measure how long the work takes. Whether they have a place is looked at
+//     before any limit is charged; if the last one is taken meanwhile, stores give back.
 //
 // If a limit refuses, those after it are not called, and those before it get back what they were
 // charged. The same happens if a store fails.

@@ -96,7 +96,7 @@ func newPlan(charges []Charge) (*plan, error) {
 	p := &plan{of: make([]*entry, 0, len(charges))}
 	for _, c := range charges {
 		if c.limit == nil {
-			panic("group: a Charge that is empty: make it with One, Keyed, Shared, InFlight, KeyedInFlight or SharedInFlight")
+			panic("group: a Charge that is empty: make it with One, Keyed, Shared, InFlight, KeyedInFlight, SharedInFlight or Adaptive")
 		}
 		if c.cost < 0 {
 			return nil, weir.ErrCost
@@ -142,12 +142,14 @@ func (p *plan) take(ctx context.Context, turn *entry) (d weir.Decision, by *entr
 
 // takeAll charges the entries in order, up to one that refuses.
 func (p *plan) takeAll(ctx context.Context, turn *entry) (refused *entry, err error) {
-	var first, rest []*entry // those that would refuse are asked first, as their refusal costs the others nothing
+	var first, rest, last []*entry // those that would refuse are asked first, as their refusal costs the others nothing
 	for _, e := range p.entries {
 		switch can, ok := e.limit.(peeker); {
 		case e == turn || e.limit.stage() == inStores:
 		case ok && !can.peek(e.cost).Allowed:
 			first = append(first, e)
+		case e.limit.stage() == ofAdaptive:
+			last = append(last, e)
 		default:
 			rest = append(rest, e)
 		}
@@ -172,6 +174,13 @@ func (p *plan) takeAll(ctx context.Context, turn *entry) (refused *entry, err er
 		}
 		if err != nil {
 			return nil, err
+		}
+	}
+	for i := 0; i < len(last) && refused == nil; i++ {
+		if ok, err := last[i].take(ctx); err != nil {
+			return nil, err
+		} else if !ok {
+			refused = last[i]
 		}
 	}
 	return refused, nil

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/adaptive"
 	"github.com/weirflow/weir/internal/pause"
 	"github.com/weirflow/weir/keyed"
 )
@@ -18,6 +19,7 @@ const (
 	ofPlaces
 	ofStoredPlaces
 	inStores
+	ofAdaptive
 )
 
 // A limit is what a Charge is made of, without its cost.
@@ -202,4 +204,39 @@ func (p keyedPlaces[K]) take(_ context.Context, cost int64) (held, weir.Decision
 func (p keyedPlaces[K]) wait(ctx context.Context, cost int64, _ weir.Decision) (held, error) {
 	hold, err := p.c.EnterCost(ctx, p.key, cost)
 	return held{done: hold.Done}, err
+}
+
+// adaptivePlace is a place at an adaptive limit.
+type adaptivePlace struct {
+	l  *adaptive.Limiter
+	as adaptive.Request
+}
+
+func (p adaptivePlace) stage() stage             { return ofAdaptive }
+func (p adaptivePlace) same(limit) bool          { return false } // each charge is a request of its own
+func (p adaptivePlace) peek(int64) weir.Decision { return p.decision(p.l.HasPlace(p.as)) }
+
+// decision says nothing of how much remains: the limit moves.
+func (p adaptivePlace) decision(allowed bool) weir.Decision {
+	d := weir.Decision{Allowed: allowed, By: p.l.Name()}
+	if !allowed {
+		d.RetryAfter, d.ResetAfter = weir.Never, weir.Never // nobody knows when a place is left
+	}
+	return d
+}
+
+func (p adaptivePlace) take(context.Context, int64) (held, weir.Decision, error) {
+	if p.l.Queues() && !p.l.HasPlace(p.as) {
+		return held{}, p.decision(false), nil // it counts as refused when it has waited in vain
+	}
+	h, ok := p.l.TryEnterAs(p.as)
+	return held{done: h.Done}, p.decision(ok), nil
+}
+
+func (p adaptivePlace) wait(ctx context.Context, _ int64, refused weir.Decision) (held, error) {
+	if !p.l.Queues() {
+		return held{}, &weir.LimitedError{Decision: refused}
+	}
+	h, err := p.l.EnterAs(ctx, p.as)
+	return held{done: h.Done}, err
 }

@@ -90,7 +90,7 @@ func (a *admission) admit(c *Call, limits []*Limit) (*stay, error) {
 		case cost < 0:
 			return nil, status.Error(codes.InvalidArgument, c.about("the cost of this call is not valid"))
 		case counts:
-			charges = append(charges, l.charge(key, cost))
+			charges = append(charges, l.charge(c, key, cost))
 			m.hopeless = m.hopeless && !l.places // when another call leaves its place is not known
 		}
 	}
@@ -182,9 +182,9 @@ func (a *admission) dryRun(c *Call, limits []*Limit, s *stay) {
 			a.report(Response{Method: c.Method, Shadow: true, Missing: true, Decision: weir.Decision{RetryAfter: weir.Never}})
 		case !counts || cost < 0:
 		case l.stored:
-			a.decideLater(c, l.charge(key, cost))
+			a.decideLater(c, l.charge(c, key, cost))
 		default:
-			r, d, err := group.Take(c.Context, l.charge(key, cost))
+			r, d, err := group.Take(c.Context, l.charge(c, key, cost))
 			s.shadows = append(s.shadows, r)
 			a.report(Response{Method: c.Method, Shadow: true, Decision: d, Err: err})
 		}

@@ -96,6 +96,11 @@ func newClient(limits Limits, options []ClientOption) *client {
 	if len(limits) > 0 {
 		c.limits = limits.checked()
 	}
+	for i := range c.limits {
+		if c.limits[i].limit == nil {
+			panic("weirgrpc: Adaptive is for servers: pass the option Adapt to the interceptor of a client")
+		}
+	}
 	for _, o := range options {
 		o(c)
 	}

@@ -131,7 +131,7 @@ func (s *pacedStream) end(err error, trailer metadata.MD) {
 		if a.sent {
 			s.tell((&flight{sent: s.sent}).outcomeOf(s.ctx, err, s.arrived))
 		}
-		s.stay.done(ended(s.ctx, outcomeOf(err)))
+		s.stay.done(s.of.ended(s.ctx, outcomeOf(err)))
 		s.cancel()
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/adaptive"
 	"github.com/weirflow/weir/failover"
 	"github.com/weirflow/weir/group"
 	"github.com/weirflow/weir/internal/rules"
@@ -17,12 +18,13 @@ import (
 // Limits are charged together or not at all, as far as they apply to a call.
 type Limits []Limit
 
-// A Limit is a limiter with the key that calls have there. One, Keyed, Shared and InFlight make it.
+// A Limit is a limiter with the key that calls have there. One, Keyed, Shared, InFlight and Adaptive make it.
 type Limit struct {
-	charge func(key string, cost int64) group.Charge
-	limit  func() weir.Limit
+	charge func(c *Call, key string, cost int64) group.Charge
+	limit  func() weir.Limit // nil for an adaptive limit
 	key    KeyFunc
 	places bool // it is left when the call ends
+	queued bool // an adaptive limit with a queue
 	stored bool // a call of a store may be slow
 
 	cost       func(*Call) int64
@@ -46,7 +48,7 @@ func One(l *weir.Limiter, options ...LimitOption) Limit {
 	return newLimit(Limit{
 		key:    Global(),
 		limit:  l.Limit,
-		charge: func(_ string, cost int64) group.Charge { return group.One(l, cost) },
+		charge: func(_ *Call, _ string, cost int64) group.Charge { return group.One(l, cost) },
 	}, options)
 }
 
@@ -58,7 +60,7 @@ func Keyed(l *keyed.Limiter[string], key KeyFunc, options ...LimitOption) Limit 
 	return newLimit(Limit{
 		key:    key,
 		limit:  l.Limit,
-		charge: func(key string, cost int64) group.Charge { return group.Keyed(l, key, cost) },
+		charge: func(_ *Call, key string, cost int64) group.Charge { return group.Keyed(l, key, cost) },
 	}, options)
 }
 
@@ -73,7 +75,7 @@ func Shared(s *weir.Shared, key KeyFunc, options ...LimitOption) Limit {
 	if err != nil {
 		panic("weirgrpc: Fallback: " + err.Error())
 	}
-	l.charge = func(key string, cost int64) group.Charge { return group.Shared(over.Shared(), key, cost) }
+	l.charge = func(_ *Call, key string, cost int64) group.Charge { return group.Shared(over.Shared(), key, cost) }
 	return l
 }
 
@@ -87,8 +89,32 @@ func InFlight(c *keyed.Concurrency[string], key KeyFunc, options ...LimitOption)
 		key:    key,
 		limit:  func() weir.Limit { return c.Limit() },
 		places: true,
-		charge: func(key string, cost int64) group.Charge { return group.KeyedInFlight(c, key, cost) },
+		charge: func(_ *Call, key string, cost int64) group.Charge { return group.KeyedInFlight(c, key, cost) },
 	}, options)
+}
+
+// Adaptive limits how many calls a server has in flight, with a limit that finds itself: see package adaptive. as
+// says how important a call is, and who asks; nil: all are alike. A place is held until the handler has returned or
+// panicked. Its latency, and whether it returns RESOURCE_EXHAUSTED, UNAVAILABLE or DEADLINE_EXCEEDED or is too
+// late, change the limit; calls that their clients cancel do not. Use Methods for calls that last, such as
+// streams, to leave them out. For a client, use Adapt.
+func Adaptive(l *adaptive.Limiter, as func(*Call) adaptive.Request, options ...LimitOption) Limit {
+	if l == nil {
+		panic("weirgrpc: Adaptive of a limiter that is nil")
+	}
+	if as == nil {
+		as = func(*Call) adaptive.Request { return adaptive.Request{} }
+	}
+	made := newLimit(Limit{
+		key:    Global(),
+		places: true,
+		queued: l.Queues(),
+		charge: func(c *Call, _ string, _ int64) group.Charge { return group.Adaptive(l, as(c)) },
+	}, options)
+	if made.cost != nil {
+		panic("weirgrpc: Cost of Adaptive: each call takes one place")
+	}
+	return made
 }
 
 func newLimit(l Limit, options []LimitOption) Limit {
@@ -99,7 +125,7 @@ func newLimit(l Limit, options []LimitOption) Limit {
 		o(&l)
 	}
 	if l.places && (l.perMessage || l.perAnswer) {
-		panic("weirgrpc: PerMessage or PerResponse of InFlight: a message is not in flight; a stream is")
+		panic("weirgrpc: PerMessage or PerResponse of InFlight or Adaptive: a message is not in flight; a stream is")
 	}
 	return l
 }
@@ -214,6 +240,9 @@ func (l *Limit) keyAndCost(c *Call) (key string, cost int64, counts bool, err er
 
 // queues reports whether callers wait in the limit by default.
 func (l *Limit) queues() bool {
+	if l.limit == nil {
+		return l.queued
+	}
 	of := l.limit()
 	if places, ok := rules.PlacesOf(of); ok {
 		return places.Queue > 0

@@ -76,19 +76,32 @@ func UnaryServer(limits Limits, options ...ServerOption) grpc.UnaryServerInterce
 			return nil, withTrailer(err, func(md metadata.MD) { _ = grpc.SetTrailer(ctx, md) })
 		}
 		outcome := weir.Dropped // a handler that panics
-		defer func() { stay.done(ended(ctx, outcome)) }()
+		of := s.of(info.FullMethod)
+		defer func() { stay.done(of.ended(ctx, outcome)) }()
 		res, err := handler(ctx, req)
-		outcome = weir.OK
+		outcome = of.outcome(err)
 		return res, err
 	}
 }
 
-// ended is the outcome of a call: if its client has left, how it ended says nothing.
-func ended(ctx context.Context, o weir.Outcome) weir.Outcome {
-	if ctx.Err() != nil {
-		return weir.Ignore
+// ended is the outcome of a call: if its client has left, how it ended says nothing. That it was too late is an
+// overload to an adaptive limit.
+func (of *applying) ended(ctx context.Context, o weir.Outcome) weir.Outcome {
+	switch err := ctx.Err(); {
+	case err == nil:
+		return o
+	case of.adaptive && errors.Is(err, context.DeadlineExceeded):
+		return weir.Dropped
 	}
-	return o
+	return weir.Ignore
+}
+
+// outcome is that of a handler that has returned. Its error matters to adaptive limits alone.
+func (of *applying) outcome(err error) weir.Outcome {
+	if of.adaptive {
+		return outcomeOf(err)
+	}
+	return weir.OK
 }
 
 // withTrailer sets the trailer of a refused call, and returns its error.
@@ -114,7 +127,7 @@ func StreamServer(limits Limits, options ...ServerOption) grpc.StreamServerInter
 			return withTrailer(err, ss.SetTrailer)
 		}
 		outcome := weir.Dropped
-		defer func() { stay.done(ended(ctx, outcome)) }()
+		defer func() { stay.done(of.ended(ctx, outcome)) }()
 		if len(of.messages) == 0 && len(of.responses) == 0 {
 			err = handler(srv, ss)
 		} else {
@@ -124,7 +137,7 @@ func StreamServer(limits Limits, options ...ServerOption) grpc.StreamServerInter
 				err = withTrailer(*r, ss.SetTrailer)
 			}
 		}
-		outcome = weir.OK
+		outcome = of.outcome(err)
 		return err
 	}
 }

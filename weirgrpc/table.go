@@ -12,7 +12,7 @@ func (l Limits) checked() Limits {
 	}
 	for _, one := range l {
 		if one.charge == nil {
-			panic("weirgrpc: a Limit that is empty: make it with One, Keyed, Shared or InFlight")
+			panic("weirgrpc: a Limit that is empty: make it with One, Keyed, Shared, InFlight or Adaptive")
 		}
 	}
 	return append(Limits(nil), l...)
@@ -31,7 +31,11 @@ type table struct {
 
 // applying is the limits of a method: those of the opening of a stream, those of the messages of its
 // client and of its server, and all of them.
-type applying struct{ opening, messages, responses, all []*Limit }
+type applying struct {
+	opening, messages, responses, all []*Limit
+
+	adaptive bool // one of them is adaptive
+}
 
 // of returns the limits of a method.
 func (t *table) of(method string) *applying {
@@ -54,6 +58,7 @@ func (t *table) of(method string) *applying {
 			a.responses = append(a.responses, l)
 		}
 		a.all = append(a.all, l)
+		a.adaptive = a.adaptive || l.limit == nil
 	}
 	if t.known.Load() < mostMethods {
 		if _, known := t.methods.LoadOrStore(method, a); !known {
