@@ -194,8 +194,8 @@ func TestQueueAgreesWithFailsafe(t *testing.T) {
 				}
 			}()
 			synctest.Wait()
-			if l.Waiting() != i+1 {
-				t.Fatalf("%d wait, want %d", l.Waiting(), i+1)
+			if l.Stats().Waiting != i+1 {
+				t.Fatalf("%d wait, want %d", l.Stats().Waiting, i+1)
 			}
 		}
 		if _, err := l.Enter(t.Context()); !errors.Is(err, weir.ErrLimited) {
@@ -203,8 +203,8 @@ func TestQueueAgreesWithFailsafe(t *testing.T) {
 		}
 		h.Done(weir.OK)
 		synctest.Wait()
-		if l.Waiting() != 0 || l.InFlight() != 0 {
-			t.Errorf("%d wait, %d in flight", l.Waiting(), l.InFlight())
+		if l.Stats().Waiting != 0 || l.InFlight() != 0 {
+			t.Errorf("%d wait, %d in flight", l.Stats().Waiting, l.InFlight())
 		}
 	})
 }

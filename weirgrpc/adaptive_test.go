@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/adaptive"
@@ -66,7 +67,7 @@ func TestAdaptiveServer(t *testing.T) {
 			return "", status.Error(codes.InvalidArgument, "wrong")
 		}
 		return text, nil
-	}}, grpc.ChainUnaryInterceptor(recovers, weirgrpc.UnaryServer(weirgrpc.Limits{weirgrpc.Adaptive(l, as, weirgrpc.Except(talk)), weirgrpc.One(rate)}))))
+	}}, grpc.ChainUnaryInterceptor(recovers, lates, weirgrpc.UnaryServer(weirgrpc.Limits{weirgrpc.Adaptive(l, as, weirgrpc.Except(talk)), weirgrpc.One(rate)}))))
 	slow := make(chan error, 1)
 	go func() { slow <- call(t.Context(), cc, "slow") }()
 	<-entered
@@ -91,11 +92,9 @@ func TestAdaptiveServer(t *testing.T) {
 		_ = call(t.Context(), cc, text)
 		until(t, free)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	_ = call(ctx, cc, "late")
-	cancel()
+	_ = call(t.Context(), cc, "late")
 	until(t, func() bool { return free() && l.Outcomes().Dropped == 3 })
-	ctx, cancel = context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-entered; cancel() }()
 	_ = call(ctx, cc, "left")
 	until(t, func() bool { return free() && l.Outcomes().Ignored == 1 })
@@ -105,6 +104,16 @@ func TestAdaptiveServer(t *testing.T) {
 	if s := l.Stats().Refused; s[len(s)-1].Refused != 1 {
 		t.Errorf("by priority: %+v", s)
 	}
+}
+
+// lates gives the calls that say late a deadline. One of the client would race with its cancellation.
+func lates(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if text, ok := req.(*wrapperspb.StringValue); ok && text.Value == "late" {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Millisecond)
+		defer cancel()
+	}
+	return handler(ctx, req)
 }
 
 // recovers makes an error of a panic.

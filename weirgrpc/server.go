@@ -87,13 +87,21 @@ func UnaryServer(limits Limits, options ...ServerOption) grpc.UnaryServerInterce
 // ended is the outcome of a call: if its client has left, how it ended says nothing. That it was too late is an
 // overload to an adaptive limit.
 func (of *applying) ended(ctx context.Context, o weir.Outcome) weir.Outcome {
-	switch err := ctx.Err(); {
-	case err == nil:
+	switch {
+	case ctx.Err() == nil:
 		return o
-	case of.adaptive && errors.Is(err, context.DeadlineExceeded):
+	case of.adaptive && late(ctx):
 		return weir.Dropped
 	}
 	return weir.Ignore
+}
+
+// late reports whether a context has ended at its deadline. A client with that deadline cancels the call then, which
+// may be heard of a little earlier.
+func late(ctx context.Context) bool {
+	const heardEarlier = 5 * time.Millisecond
+	deadline, ok := ctx.Deadline()
+	return ok && time.Until(deadline) < heardEarlier
 }
 
 // outcome is that of a handler that has returned. Its error matters to adaptive limits alone.
