@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -8,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirflow/weir/server/eventloop"
 	"github.com/weirflow/weir/server/resp/wire"
 )
 
@@ -23,6 +25,8 @@ const (
 	writeTimeout     = 10 * time.Second // for a client that does not read its replies
 	idleOnLeave      = 50 * time.Millisecond
 	writeOnLeave     = time.Second // the same as writeTimeout, while the server shuts down
+
+	mostInTurn = 8 // reads of a client that sends without end, before others of its loop are served
 )
 
 // beforeAuth bounds the commands of clients that have not authenticated.
@@ -34,7 +38,8 @@ var fullBounds = wire.Bounds{Bytes: maxCommand, Args: maxArgs}
 type conn struct {
 	face    *Face
 	raw     net.Conn
-	net     net.Conn // raw, or TLS over it
+	net     net.Conn        // raw, or TLS over it
+	loop    *eventloop.Conn // nil for a connection that has a goroutine of its own
 	id      int64
 	reader  *wire.Reader
 	reply   wire.Reply
@@ -47,6 +52,7 @@ type conn struct {
 	progress bool // a command has ended since the last read
 
 	mu      sync.Mutex // guards the deadline of reads
+	until   int64      // the deadline in the loop; 0 for none
 	leaving bool
 	pause   time.Duration // how long a client that is asked to leave may be idle
 }
@@ -55,8 +61,32 @@ func (f *Face) newConn(raw net.Conn) *conn {
 	c := &conn{face: f, raw: raw, net: raw, id: f.lastID.Add(1)}
 	if f.tls != nil {
 		c.net = tls.Server(raw, f.tls)
+	} else {
+		c.loop = eventloop.Of(raw)
 	}
 	return c
+}
+
+// start serves the client in the background.
+func (c *conn) start() {
+	if c.loop == nil {
+		go func() {
+			c.serve()
+			c.leaves()
+		}()
+		return
+	}
+	c.session.since = time.Now()
+	c.reader = wire.NewReader(received{c.loop}, beforeAuth)
+	c.reader.Rest()
+	c.reset()
+	c.loop.Start(c, c.wait())
+}
+
+// leaves closes the connection.
+func (c *conn) leaves() {
+	c.raw.Close()
+	c.face.remove(c)
 }
 
 // serve answers commands until the client leaves or must be disconnected.
@@ -77,21 +107,90 @@ func (c *conn) serve() {
 			}
 			return
 		}
-		if !c.answerAll() || !c.flush() {
+		if !c.goesOn() {
 			return
 		}
-		// the rest of a command has its time from its own beginning
-		if partial := c.reader.Buffered() > 0; partial != c.waits || partial && c.progress {
-			c.waits = partial
-			c.setDeadline()
-		}
-		if c.isLeaving() {
-			if c.pauses() == 0 && c.reader.Buffered() == 0 {
+	}
+}
+
+// received reads what a client has sent, without waiting.
+type received struct{ *eventloop.Conn }
+
+func (r received) Read(p []byte) (int, error) { return r.TryRead(p) }
+
+// Serve is serve for a connection in a loop: it returns when it would wait for the client.
+func (c *conn) Serve() {
+	for n := 1; ; n++ {
+		switch err := c.reader.Fill(); {
+		case err == eventloop.ErrNotReady:
+			until := c.wait()
+			if until != 0 && c.loop.Now() >= until {
+				c.face.counts.slow.Add(1)
+				c.leaves()
 				return
 			}
-			c.setDeadline()
+			c.reader.Rest()
+			if c.loop.Wait(until) {
+				return
+			}
+		case err != nil || !c.goesOn():
+			c.leaves()
+			return
+		case n%mostInTurn == 0 && c.loop.Again():
+			return
 		}
 	}
+}
+
+// HungUp does nothing: a command that runs goes on, and the next read meets the end.
+func (c *conn) HungUp() {}
+
+// wait returns until when the loop may wait for the client; 0 for ever.
+func (c *conn) wait() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.until
+}
+
+// detach lets a command wait, for a store for example, without other clients waiting for it.
+func (c *conn) detach() {
+	if c.loop != nil {
+		c.loop.Detach()
+	}
+}
+
+// A waiting context lets a command wait that asks when its context ends.
+type waiting struct {
+	context.Context
+	conn *conn
+}
+
+// Done is called before a command waits.
+func (w waiting) Done() <-chan struct{} {
+	w.conn.detach()
+	return w.Context.Done()
+}
+
+// context is that of a command.
+func (c *conn) context() context.Context { return waiting{context.Background(), c} }
+
+// goesOn answers all commands that have been read. It reports false if the connection ends.
+func (c *conn) goesOn() bool {
+	if !c.answerAll() || !c.flush() {
+		return false
+	}
+	// the rest of a command has its time from its own beginning
+	if partial := c.reader.Buffered() > 0; partial != c.waits || partial && c.progress {
+		c.waits = partial
+		c.setDeadline()
+	}
+	if c.isLeaving() {
+		if c.pauses() == 0 && c.reader.Buffered() == 0 {
+			return false
+		}
+		c.setDeadline()
+	}
+	return true
 }
 
 // answerAll answers all commands that have been read. It reports false if the connection ends.
@@ -161,7 +260,18 @@ func (c *conn) setDeadline() {
 	case !c.session.known:
 		until = c.session.asked.Add(handshakeTimeout)
 	}
-	_ = c.net.SetReadDeadline(until) // on a closed connection, the next read fails
+	c.readUntil(until)
+}
+
+// readUntil sets the deadline of reads. c.mu is locked.
+func (c *conn) readUntil(t time.Time) {
+	if c.loop == nil {
+		_ = c.raw.SetReadDeadline(t) // on a closed connection, the next read fails
+		return
+	}
+	if c.until = 0; !t.IsZero() {
+		c.until = c.loop.Now() + int64(time.Until(t))
+	}
 }
 
 // awaitUser disconnects a client that does not authenticate in time. A command that it sends sets the
@@ -170,7 +280,8 @@ func (c *conn) awaitUser() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.leaving {
-		_ = c.raw.SetReadDeadline(time.Now().Add(handshakeTimeout))
+		c.readUntil(time.Now().Add(handshakeTimeout))
+		c.wake()
 	}
 }
 
@@ -180,8 +291,16 @@ func (c *conn) leave(pause time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.leaving, c.pause = true, pause
-	_ = c.raw.SetReadDeadline(time.Now().Add(pause))
+	c.readUntil(time.Now().Add(pause))
 	_ = c.raw.SetWriteDeadline(time.Now().Add(writeOnLeave))
+	c.wake()
+}
+
+// wake has the loop follow a deadline that another goroutine has set.
+func (c *conn) wake() {
+	if c.loop != nil {
+		c.loop.Wake()
+	}
 }
 
 func (c *conn) isLeaving() bool {
