@@ -112,9 +112,12 @@ func (c *Conn) Start(h Handler, until int64) {
 func (c *Conn) Now() int64 { return c.loop.group.now() }
 
 // Wait hands the connection back to the loop, which serves it when something is received, when Wake is
-// called, or at the time until (0 for never). It reports false if there is a reason to serve it now:
-// then the caller still has it. Only Serve calls it.
+// called, or at the time until (0 for never), or at the deadline of reads if that comes first. It reports
+// false if there is a reason to serve it now: then the caller still has it. Only Serve calls it.
 func (c *Conn) Wait(until int64) bool {
+	if d := c.reads.Load(); d != 0 && (until == 0 || d < until) {
+		until = d
+	}
 	c.until.Store(until)
 	for {
 		s := c.state.Load()
@@ -282,8 +285,14 @@ func (c *Conn) LocalAddr() net.Addr { return c.local }
 // RemoteAddr is the address of the client.
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
-// SetReadDeadline sets when a Read fails that still waits. It does not bound Wait.
-func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(t, &c.reads) }
+// SetReadDeadline sets when a Read, a TryRead or a Wait ends that still waits.
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	err := c.setDeadline(t, &c.reads)
+	if c.state.Load()&started != 0 && !t.IsZero() {
+		c.Wake() // also a Wait that has not begun yet has an earlier deadline
+	}
+	return err
+}
 
 // SetWriteDeadline sets when a Write fails that still waits.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(t, &c.writes) }

@@ -16,17 +16,18 @@ import (
 // mostAtOnce bounds what one system call copies: the garbage collector waits for it.
 const mostAtOnce = 64 << 10
 
-// TryRead reads what was received, and fails with ErrNotReady if nothing was. Mostly, it knows that
-// without asking the system. It does not obey the deadline of reads. Only Serve calls it.
+// TryRead reads what was received. If nothing was, it fails with ErrNotReady, or after the deadline of
+// reads with os.ErrDeadlineExceeded. Mostly, it knows that without asking the system. Only Serve calls it.
 func (c *Conn) TryRead(p []byte) (int, error) {
-	if c.state.Load()&(readable|closed) == 0 {
-		return 0, ErrNotReady
+	if c.state.Load()&(readable|closed) != 0 {
+		if n, err := c.readNow(p); err != unix.EAGAIN {
+			return n, c.readError(n, err)
+		}
 	}
-	n, err := c.readNow(p)
-	if err == unix.EAGAIN {
-		return 0, ErrNotReady
+	if err := c.inTime(&toRead); err != nil {
+		return 0, c.failed("read", err)
 	}
-	return n, c.readError(n, err)
+	return 0, ErrNotReady
 }
 
 // readNow reads what was received. When it begins, it takes note of all events so far: one that comes

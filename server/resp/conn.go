@@ -52,7 +52,6 @@ type conn struct {
 	progress bool // a command has ended since the last read
 
 	mu      sync.Mutex // guards the deadline of reads
-	until   int64      // the deadline in the loop; 0 for none
 	leaving bool
 	pause   time.Duration // how long a client that is asked to leave may be idle
 }
@@ -80,7 +79,7 @@ func (c *conn) start() {
 	c.reader = wire.NewReader(received{c.loop}, beforeAuth)
 	c.reader.Rest()
 	c.reset()
-	c.loop.Start(c, c.wait())
+	c.loop.Start(c, 0)
 }
 
 // leaves closes the connection.
@@ -101,16 +100,18 @@ func (c *conn) serve() {
 	c.reader = wire.NewReader(c.net, beforeAuth)
 	c.reset()
 	for {
-		if err := c.reader.Fill(); err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				c.face.counts.slow.Add(1)
-			}
-			return
-		}
-		if !c.goesOn() {
+		if c.isLost(c.reader.Fill()) || !c.goesOn() {
 			return
 		}
 	}
+}
+
+// isLost reports whether an error ends the connection, and counts clients that are slow.
+func (c *conn) isLost(err error) bool {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		c.face.counts.slow.Add(1)
+	}
+	return err != nil
 }
 
 // received reads what a client has sent, without waiting.
@@ -123,17 +124,11 @@ func (c *conn) Serve() {
 	for n := 1; ; n++ {
 		switch err := c.reader.Fill(); {
 		case err == eventloop.ErrNotReady:
-			until := c.wait()
-			if until != 0 && c.loop.Now() >= until {
-				c.face.counts.slow.Add(1)
-				c.leaves()
-				return
-			}
 			c.reader.Rest()
-			if c.loop.Wait(until) {
+			if c.loop.Wait(0) { // until the deadline of reads
 				return
 			}
-		case err != nil || !c.goesOn():
+		case c.isLost(err) || !c.goesOn():
 			c.leaves()
 			return
 		case n%mostInTurn == 0 && c.loop.Again():
@@ -144,13 +139,6 @@ func (c *conn) Serve() {
 
 // HungUp does nothing: a command that runs goes on, and the next read meets the end.
 func (c *conn) HungUp() {}
-
-// wait returns until when the loop may wait for the client; 0 for ever.
-func (c *conn) wait() int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.until
-}
 
 // detach lets a command wait, for a store for example, without other clients waiting for it.
 func (c *conn) detach() {
@@ -260,18 +248,7 @@ func (c *conn) setDeadline() {
 	case !c.session.known:
 		until = c.session.asked.Add(handshakeTimeout)
 	}
-	c.readUntil(until)
-}
-
-// readUntil sets the deadline of reads. c.mu is locked.
-func (c *conn) readUntil(t time.Time) {
-	if c.loop == nil {
-		_ = c.raw.SetReadDeadline(t) // on a closed connection, the next read fails
-		return
-	}
-	if c.until = 0; !t.IsZero() {
-		c.until = c.loop.Now() + int64(time.Until(t))
-	}
+	_ = c.net.SetReadDeadline(until) // on a closed connection, the next read fails
 }
 
 // awaitUser disconnects a client that does not authenticate in time. A command that it sends sets the
@@ -280,8 +257,7 @@ func (c *conn) awaitUser() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.leaving {
-		c.readUntil(time.Now().Add(handshakeTimeout))
-		c.wake()
+		_ = c.raw.SetReadDeadline(time.Now().Add(handshakeTimeout))
 	}
 }
 
@@ -291,16 +267,8 @@ func (c *conn) leave(pause time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.leaving, c.pause = true, pause
-	c.readUntil(time.Now().Add(pause))
+	_ = c.raw.SetReadDeadline(time.Now().Add(pause))
 	_ = c.raw.SetWriteDeadline(time.Now().Add(writeOnLeave))
-	c.wake()
-}
-
-// wake has the loop follow a deadline that another goroutine has set.
-func (c *conn) wake() {
-	if c.loop != nil {
-		c.loop.Wake()
-	}
 }
 
 func (c *conn) isLeaving() bool {
