@@ -83,7 +83,7 @@ func (e *Endpoint) SetFarewell(text string) {
 // and has no effect with TLS, whose handshakes wait for clients.
 func (e *Endpoint) UseLoops() {
 	if e.certificates == nil {
-		e.listener.loops = eventloop.New()
+		e.listener.Listener = eventloop.Listener(e.listener.Listener)
 	}
 }
 

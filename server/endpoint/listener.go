@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/weirflow/weir/server/descriptors"
-	"github.com/weirflow/weir/server/eventloop"
 )
 
 // listener is a socket with a bound on its connections. A connection beyond it is closed at once, after
@@ -21,8 +20,7 @@ type listener struct {
 	spare           descriptors.Reserve
 	max             atomic.Int64
 	open, accepted  atomic.Int64
-	full, exhausted atomic.Int64     // refused beyond max, and for lack of descriptors
-	loops           *eventloop.Group // nil where connections get goroutines
+	full, exhausted atomic.Int64 // refused beyond max, and for lack of descriptors
 }
 
 // Bounded returns a listener that accepts at most the default of max_connections at once, and leaves
@@ -62,17 +60,8 @@ func (l *listener) Accept() (net.Conn, error) {
 			continue
 		}
 		l.accepted.Add(1)
-		if in, ok := l.loops.Take(c); ok {
-			c = in
-		}
 		return &conn{Conn: c, left: sync.OnceFunc(func() { l.open.Add(-1) })}, nil
 	}
-}
-
-// Close closes the socket. Connections that were accepted stay.
-func (l *listener) Close() error {
-	l.loops.Close()
-	return l.Listener.Close()
 }
 
 // farewellTime bounds the write of a farewell, which a new connection always has room for.

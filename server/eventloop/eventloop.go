@@ -2,8 +2,8 @@
 // that waits for its client costs no goroutine, no stack and no buffer, and a request that is decided
 // without waiting costs no switch between goroutines and no second read.
 //
-// A Group has loops. Each is an epoll instance and the goroutine that drives it, its driver. Take moves
-// a connection to a loop, Conn.Start gives it a Handler. From then on the loop calls Handler.Serve when
+// A Group has loops. Each is an epoll instance and the goroutine that drives it, its driver. Take (or a
+// Listener) moves a connection to a loop, Conn.Start gives it a Handler. From then on the loop calls Handler.Serve when
 // the client has sent something, and Serve hands the connection back with Conn.Wait.
 //
 // Serve runs in the driver, so it must not wait there. Before it waits, it calls Conn.Detach: another
@@ -51,4 +51,31 @@ func Of(conn net.Conn) *Conn {
 			return nil
 		}
 	}
+}
+
+// Listener returns a listener whose connections are in loops: what it accepts is a *Conn, or as l has
+// accepted it where New or Take say so. Its Close closes l; the connections stay.
+func Listener(l net.Listener) net.Listener { return &listener{l, New()} }
+
+type listener struct {
+	net.Listener
+	group *Group
+}
+
+// Accept returns the next connection.
+func (l *listener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	if c, ok := l.group.Take(conn); ok {
+		return c, nil
+	}
+	return conn, nil
+}
+
+// Close closes the listener.
+func (l *listener) Close() error {
+	l.group.Close()
+	return l.Listener.Close()
 }

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/weirflow/weir/server/plain"
 )
 
 // A Conn is an accepted connection. Its remote address is the client's, by the PROXY protocol where
@@ -65,11 +67,24 @@ func (c *Conn) WriteBuffers(b *net.Buffers) (int64, error) {
 	if err := c.bound(); err != nil {
 		return 0, err
 	}
-	n, err := b.WriteTo(c.Conn)
+	var n int64
+	var err error
+	if w, ok := c.Conn.(plain.BuffersWriter); ok {
+		n, err = w.WriteBuffers(b)
+	} else {
+		n, err = b.WriteTo(c.Conn)
+	}
 	if err != nil {
 		c.stuck.Store(true)
 	}
 	return n, err
+}
+
+// Unread takes the bytes that Read would return before those of the socket.
+func (c *Conn) Unread() []byte {
+	rest := c.rest
+	c.rest = nil
+	return rest
 }
 
 // bound sets the deadline of a write.
@@ -113,7 +128,7 @@ func (c *Conn) CloseWrite() error { return endWrites(c.Conn) }
 // system would keep it for a client that reads nothing, without a place.
 func (c *Conn) Close() error {
 	c.leave()
-	if tcp, ok := c.Conn.(*net.TCPConn); ok && c.stuck.Load() {
+	if tcp, ok := c.Conn.(interface{ SetLinger(int) error }); ok && c.stuck.Load() {
 		_ = tcp.SetLinger(0) // it fails only where the socket is closed already
 	}
 	return c.Conn.Close()
