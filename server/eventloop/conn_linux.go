@@ -30,6 +30,7 @@ type Conn struct {
 	node  heap.Node[Conn]
 
 	reads, writes atomic.Int64 // deadlines on the Group's clock; 0 for none
+	writeTimeout  atomic.Int64 // of each Write that has to wait; 0 for none
 	writing       sync.Mutex   // held by a Write, so that two do not mix
 
 	mu      sync.Mutex
@@ -108,8 +109,17 @@ func (c *Conn) Start(h Handler, until int64) {
 	}
 }
 
-// Now is the time on the clock of Wait, in nanoseconds.
-func (c *Conn) Now() int64 { return c.loop.group.now() }
+// Now is the time on the clock of Wait, in nanoseconds. While Serve runs in the driver, it is that of the
+// last look for events, so that it costs nothing.
+func (c *Conn) Now() int64 {
+	if c.isInline() {
+		return c.loop.now.Load()
+	}
+	return c.loop.group.now()
+}
+
+// isInline reports whether Serve runs in the driver. Only Serve calls it.
+func (c *Conn) isInline() bool { return c.loop.owner.Load() == c.turn.Load() }
 
 // Wait hands the connection back to the loop, which serves it when something is received, when Wake is
 // called, or at the time until (0 for never), or at the deadline of reads if that comes first. It reports
@@ -142,7 +152,7 @@ func (c *Conn) Wait(until int64) bool {
 // Again has the connection served again, after others. It reports false if Serve runs detached: then
 // no other connection waits for it. Only Serve calls it.
 func (c *Conn) Again() bool {
-	if c.loop.owner.Load() != c.turn.Load() {
+	if !c.isInline() {
 		return false
 	}
 	c.loop.post(c)
@@ -296,6 +306,10 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 
 // SetWriteDeadline sets when a Write fails that still waits.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(t, &c.writes) }
+
+// SetWriteTimeout sets how long each Write may wait, besides the deadline; 0 is no bound. A Write that need
+// not wait costs no look at a clock then.
+func (c *Conn) SetWriteTimeout(d time.Duration) { c.writeTimeout.Store(int64(d)) }
 
 // SetDeadline sets both.
 func (c *Conn) SetDeadline(t time.Time) error {

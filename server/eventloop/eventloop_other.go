@@ -5,6 +5,7 @@ package eventloop
 import (
 	"net"
 	"syscall"
+	"time"
 )
 
 // A Group takes no connection on this system.
@@ -51,6 +52,9 @@ func (c *Conn) TryRead([]byte) (int, error) { return 0, ErrNotReady }
 
 // WriteBuffers writes several buffers.
 func (c *Conn) WriteBuffers(b *net.Buffers) (int64, error) { return b.WriteTo(c.Conn) }
+
+// SetWriteTimeout does nothing.
+func (c *Conn) SetWriteTimeout(time.Duration) {}
 
 // CloseWrite, SetLinger and SyscallConn are not available.
 func (c *Conn) CloseWrite() error { return syscall.EINVAL }

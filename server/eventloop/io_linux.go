@@ -69,7 +69,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	for {
-		if err := c.await(&toRead); err != nil {
+		if err := c.await(&toRead, 0); err != nil {
 			return 0, c.failed("read", err)
 		}
 		n, err := c.readNow(p)
@@ -87,8 +87,9 @@ func (c *Conn) Write(p []byte) (sent int, err error) {
 	if err := c.inTime(&toWrite); err != nil {
 		return 0, c.failed("write", err)
 	}
+	limit := int64(0)
 	for sent < len(p) {
-		n, err := c.writeNow(func() (int, unix.Errno) { return write(c.fd, p[sent:]) })
+		n, err := c.writeNow(&limit, func() (int, unix.Errno) { return write(c.fd, p[sent:]) })
 		if err != nil {
 			return sent, c.failed("write", err)
 		}
@@ -104,6 +105,7 @@ func (c *Conn) WriteBuffers(buffers *net.Buffers) (sent int64, err error) {
 	if err := c.inTime(&toWrite); err != nil {
 		return 0, c.failed("write", err)
 	}
+	limit := int64(0)
 	var room [4]unix.Iovec
 	for {
 		parts, left := room[:0], mostAtOnce
@@ -119,7 +121,7 @@ func (c *Conn) WriteBuffers(buffers *net.Buffers) (sent int64, err error) {
 		if len(parts) == 0 {
 			return sent, nil
 		}
-		n, err := c.writeNow(func() (int, unix.Errno) { return writev(c.fd, parts) })
+		n, err := c.writeNow(&limit, func() (int, unix.Errno) { return writev(c.fd, parts) })
 		if err != nil {
 			return sent, c.failed("write", err)
 		}
@@ -140,8 +142,9 @@ func consume(buffers *net.Buffers, n int) {
 	}
 }
 
-// writeNow makes a system call that writes, again after each wait for room.
-func (c *Conn) writeNow(call func() (int, unix.Errno)) (int, error) {
+// writeNow makes a system call that writes, again after each wait for room. limit is when the write ends
+// by its timeout; 0 before its first wait.
+func (c *Conn) writeNow(limit *int64, call func() (int, unix.Errno)) (int, error) {
 	for {
 		if !c.acquire() {
 			return 0, net.ErrClosed
@@ -156,7 +159,10 @@ func (c *Conn) writeNow(call func() (int, unix.Errno)) (int, error) {
 		case 0:
 			return n, nil
 		case unix.EAGAIN:
-			if err := c.await(&toWrite); err != nil {
+			if d := c.writeTimeout.Load(); d != 0 && *limit == 0 {
+				*limit = c.loop.group.now() + d
+			}
+			if err := c.await(&toWrite, *limit); err != nil {
 				return 0, err
 			}
 		default:
@@ -201,8 +207,8 @@ func (c *Conn) inTime(d *direction) error {
 	return nil
 }
 
-// await waits until the connection is ready, within its deadline.
-func (c *Conn) await(d *direction) error {
+// await waits until the connection is ready, within its deadline, and until limit if that is not 0.
+func (c *Conn) await(d *direction, limit int64) error {
 	if c.isClosed() {
 		return net.ErrClosed
 	}
@@ -233,7 +239,11 @@ func (c *Conn) await(d *direction) error {
 		if s&closed != 0 {
 			return net.ErrClosed
 		}
-		if until := d.deadline(c).Load(); until != 0 {
+		until := d.deadline(c).Load()
+		if until == 0 || limit != 0 && limit < until {
+			until = limit
+		}
+		if until != 0 {
 			left := time.Duration(until - c.loop.group.now())
 			if left <= 0 {
 				return os.ErrDeadlineExceeded
@@ -312,7 +322,7 @@ func (c *Conn) repeat(op string, d *direction, f func(fd uintptr) bool) error {
 		if done {
 			return nil
 		}
-		if err := c.await(d); err != nil {
+		if err := c.await(d, 0); err != nil {
 			return c.failed(op, err)
 		}
 	}

@@ -30,7 +30,8 @@ type loop struct {
 	// that turn runs. A turn is one call of Serve in the driver. Whoever changes the number of a turn
 	// that runs has taken the loop over.
 	owner  atomic.Uint64
-	asleep atomic.Bool // the driver is parked, or about to be
+	asleep atomic.Bool  // the driver is parked, or about to be
+	now    atomic.Int64 // when the driver looked for events last
 
 	// used by the driver alone
 	events  [128]unix.EpollEvent
@@ -186,6 +187,7 @@ func (l *loop) wait() int { return epollWait(l.epoll, l.events[:]) }
 // that have waited long enough. It reports false if the loop has ended.
 func (l *loop) collect() bool {
 	now := l.group.now()
+	l.now.Store(now)
 	l.mu.Lock()
 	for i := range l.n { // first, as the inbox is emptied next
 		at, age := uint32(l.events[i].Fd), uint32(l.events[i].Pad)

@@ -459,11 +459,15 @@ func TestBlockedWrite(t *testing.T) {
 	g := group(t, 1)
 	for name, end := range map[string]func(*Conn){
 		"deadline": func(c *Conn) { c.SetWriteDeadline(time.Now().Add(20 * time.Millisecond)) },
+		"timeout":  func(*Conn) {},
 		"close":    func(c *Conn) { c.Close() },
 		"reset":    nil,
 	} {
 		c, client := pair(t, g)
 		s := start(c)
+		if name == "timeout" {
+			c.SetWriteTimeout(20 * time.Millisecond)
+		}
 		blocks := make(chan struct{})
 		s.before = func(s *served) bool {
 			close(blocks)
@@ -483,7 +487,7 @@ func TestBlockedWrite(t *testing.T) {
 			end(c)
 		}
 		err := <-s.ended
-		if is := map[string]error{"deadline": os.ErrDeadlineExceeded, "close": net.ErrClosed, "reset": unix.ECONNRESET}[name]; !errors.Is(err, is) && !(name == "reset" && errors.Is(err, unix.EPIPE)) {
+		if is := map[string]error{"deadline": os.ErrDeadlineExceeded, "timeout": os.ErrDeadlineExceeded, "close": net.ErrClosed, "reset": unix.ECONNRESET}[name]; !errors.Is(err, is) && !(name == "reset" && errors.Is(err, unix.EPIPE)) {
 			t.Errorf("%s: %v", name, err)
 		}
 		client.Close()

@@ -21,12 +21,12 @@ type Conn struct {
 	rest     []byte // bytes after a PROXY header that were not read yet
 	requests atomic.Int64
 
-	writeTimeout time.Duration
-	deadline     atomic.Int64 // the write deadline that bound set; Unix nanoseconds
-	foreign      atomic.Bool  // a caller has set another one
-	stuck        atomic.Bool  // a write has failed
-	slow         atomic.Bool  // a body came too slowly
-	restUnread   atomic.Bool  // a handler has returned before the body of its request was read
+	writeTimeout time.Duration // 0 if the connection below has it
+	deadline     atomic.Int64  // the write deadline that bound set; Unix nanoseconds
+	foreign      atomic.Bool   // a caller has set another one
+	stuck        atomic.Bool   // a write has failed
+	slow         atomic.Bool   // a body came too slowly
+	restUnread   atomic.Bool   // a handler has returned before the body of its request was read
 
 	mu          sync.Mutex
 	closed      bool
@@ -89,7 +89,7 @@ func (c *Conn) Unread() []byte {
 
 // bound sets the deadline of a write.
 func (c *Conn) bound() error {
-	if c.foreign.Load() {
+	if c.writeTimeout == 0 || c.foreign.Load() {
 		return nil
 	}
 	now := time.Now()
@@ -104,7 +104,7 @@ func (c *Conn) bound() error {
 // SetWriteDeadline sets an earlier deadline in place of the write timeout. A later one, or the zero
 // time, restores the write timeout: no caller can give a client more time.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
-	if t.After(time.Now().Add(c.writeTimeout)) {
+	if c.writeTimeout != 0 && t.After(time.Now().Add(c.writeTimeout)) {
 		t = time.Time{}
 	}
 	c.foreign.Store(!t.IsZero())

@@ -257,7 +257,12 @@ func (l *Listener) enter(raw net.Conn) *Conn {
 		return nil
 	}
 	p.counts.accepted.Add(1)
-	return &Conn{Conn: raw, listener: l, remote: raw.RemoteAddr(), writeTimeout: p.bounds.WriteTimeout}
+	c := &Conn{Conn: raw, listener: l, remote: raw.RemoteAddr(), writeTimeout: p.bounds.WriteTimeout}
+	if in, ok := raw.(*eventloop.Conn); ok {
+		in.SetWriteTimeout(c.writeTimeout)
+		c.writeTimeout = 0
+	}
+	return c
 }
 
 // known counts a connection for its client.

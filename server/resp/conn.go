@@ -79,6 +79,7 @@ func (c *conn) start() {
 	c.reader = wire.NewReader(received{c.loop}, beforeAuth)
 	c.reader.Rest()
 	c.reset()
+	c.loop.SetWriteTimeout(writeTimeout)
 	c.loop.Start(c, 0)
 }
 
@@ -213,17 +214,18 @@ func (c *conn) flush() bool {
 	if len(c.reply.Bytes) == 0 {
 		return true
 	}
-	// setting a deadline for each batch would cost time, so one is kept for a quarter of
-	// writeTimeout; while the server shuts down, the deadline is short and each batch needs its own
-	now, within := time.Now(), writeTimeout+writeTimeout/4
-	leaving := c.isLeaving()
-	if leaving {
-		within = writeOnLeave
-	}
-	if leaving || now.Sub(c.writes) > writeTimeout/4 {
-		c.writes = now
-		if c.net.SetWriteDeadline(now.Add(within)) != nil {
-			return false
+	// In a loop, each write has writeTimeout. Elsewhere, setting a deadline for each batch would cost
+	// time, so one is kept for a quarter of writeTimeout. While the server shuts down, the deadline is short and each batch needs its own
+	if leaving := c.isLeaving(); leaving || c.loop == nil {
+		now, within := time.Now(), writeTimeout+writeTimeout/4
+		if leaving {
+			within = writeOnLeave
+		}
+		if leaving || now.Sub(c.writes) > writeTimeout/4 {
+			c.writes = now
+			if c.net.SetWriteDeadline(now.Add(within)) != nil {
+				return false
+			}
 		}
 	}
 	_, err := c.net.Write(c.reply.Bytes)
