@@ -24,6 +24,7 @@ var inside = map[string][]string{
 	"Inside weirhttp":             {"weirhttp", "."},
 	"Inside server/listen":        {"server/listen"},
 	"Inside server/plain":         {"server/plain", "server"},
+	"Inside server/eventloop":     {"server/eventloop"},
 	"Inside server/room":          {"server/room"},
 	"Inside weircaddy":            {"weircaddy"},
 	"How to add":                  {".", "weirtest", "weirredis/lua"},

@@ -96,7 +96,7 @@ var floors = map[string][]string{
 	"server/face":          {"server/active", "server/plain", "server/policyfile"},
 	"server/guard":         nil,
 	"server/credential":    nil,
-	"server/endpoint":      {"policy", "server/active", "server/descriptors", "server/face", "server/guard", "server/listen", "server/policyfile"},
+	"server/endpoint":      {"policy", "server/active", "server/descriptors", "server/eventloop", "server/face", "server/guard", "server/listen", "server/policyfile"},
 	"server/hook":          {"policy", "weirhttp", "internal/...", "server/active"},
 	"server/outstanding":   {".", "policy", "internal/heap", "internal/pause"},
 	"server/...":           {".", "policy", "weirhttp", "internal/...", "server/active", "server/endpoint", "server/face", "server/guard", "server/outstanding", "server/hook", "server/policyfile"}, // a face: see tables
@@ -108,18 +108,19 @@ var floors = map[string][]string{
 	"server/dashboard":     nil,
 	"server/policymetrics": {".", "policy", "adaptive", "lease", "server/active", "server/decisions"},
 	"server/gateway":       {".", "adaptive", "adaptive/signals", "policy", "keyed", "weirhttp", "internal/...", "server/active", "server/face", "server/plain", "server/policyfile", "server/listen", "server/accesslog", "server/policymetrics", "server/room", "server/upstream", "sim"}, // tests use sim: it reads the access log
-	"server/resp":          {".", "policy", "failover", "keyed", "internal/...", "server/active", "server/credential", "server/endpoint", "server/face", "server/outstanding", "server/policyfile", "server/resp/wire"},
+	"server/resp":          {".", "policy", "failover", "keyed", "internal/...", "server/active", "server/credential", "server/endpoint", "server/eventloop", "server/face", "server/outstanding", "server/policyfile", "server/resp/wire"},
 	"server/resp/wire":     nil,
 	"server/rls":           {".", "policy", "weirhttp", "keyed", "internal/...", "server/active", "server/endpoint", "server/envoy", "server/face", "server/guard", "server/hook", "server/policyfile"},
 	"server/envoy":         {"internal/...", "policy", "server/policyfile"},
 	"server/room":          {".", "internal/regular", "policy", "keyed", "internal/heap"},
 	"server/descriptors":   nil,
-	"server/listen":        {"policy", "internal/...", "server/descriptors", "server/plain"},
+	"server/eventloop":     {"internal/heap", "internal/seeds"}, // tests draw
+	"server/listen":        {"policy", "internal/...", "server/descriptors", "server/eventloop", "server/plain"},
 	"server/accesslog":     {"sim"}, // in tests
 	"server/handover":      nil,
 	"server/nginx":         {".", "policy", "internal/...", "server/policyfile"},                                                                         // tests use policyfile: it checks what the import writes
 	"server/policyfile":    {".", "adaptive", "adaptive/signals", "policy", "lease", "regions", "internal/...", "server/stores", "weirredis", "weirjwt"}, // tests use adaptive, lease and weirredis: which limits can be leased, and what a URL hides
-	"server/plain":         {"internal/..."},
+	"server/plain":         {"internal/...", "server/eventloop"},
 	"server/probe":         {".", "adaptive/signals", "policy"},
 	"server/upstream":      {".", "policy", "adaptive", "adaptive/signals", "internal/list", "server/descriptors", "server/plain"},
 	"cmd/weir":             {".", "keyed", "policy", "sim", "weirplot", "weirtest", "weirredis", "weirrueidis", "weirmysql", "weirsql", "internal/...", "server", "server/envoy", "server/handover", "server/nginx", "server/policyfile", "server/probe", "server/stores"},

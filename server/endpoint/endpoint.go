@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirflow/weir/server/active"
+	"github.com/weirflow/weir/server/eventloop"
 	"github.com/weirflow/weir/server/face"
 	"github.com/weirflow/weir/server/listen"
 	"github.com/weirflow/weir/server/policyfile"
@@ -75,6 +76,14 @@ func (e *Endpoint) Listener() net.Listener { return e.listener }
 func (e *Endpoint) SetFarewell(text string) {
 	if e.certificates == nil {
 		e.listener.farewell = text
+	}
+}
+
+// UseLoops puts connections into loops, for faces that serve them there. It is called before Accept,
+// and has no effect with TLS, whose handshakes wait for clients.
+func (e *Endpoint) UseLoops() {
+	if e.certificates == nil {
+		e.listener.Listener = eventloop.Listener(e.listener.Listener)
 	}
 }
 

@@ -88,6 +88,9 @@ func (c *conn) SyscallConn() (syscall.RawConn, error) {
 	return nil, errors.ErrUnsupported
 }
 
+// NetConn is the connection below.
+func (c *conn) NetConn() net.Conn { return c.Conn }
+
 // Close closes the connection, and makes room for another.
 func (c *conn) Close() error {
 	c.left()

@@ -103,6 +103,7 @@ func open(ctx context.Context, h face.Host) (face.Face, error) {
 		return nil, err
 	}
 	f.guard.ListensOn(f.endpoint.Address())
+	f.endpoint.UseLoops()
 	if l, config := f.endpoint.Listener(), f.endpoint.TLS("h2", "http/1.1"); config != nil {
 		f.HTTP = face.NewHTTP(tls.NewListener(l, config), f, h.Log)
 	} else {

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/weirflow/weir/server/plain"
 )
 
 // A Conn is an accepted connection. Its remote address is the client's, by the PROXY protocol where
@@ -19,12 +21,12 @@ type Conn struct {
 	rest     []byte // bytes after a PROXY header that were not read yet
 	requests atomic.Int64
 
-	writeTimeout time.Duration
-	deadline     atomic.Int64 // the write deadline that bound set; Unix nanoseconds
-	foreign      atomic.Bool  // a caller has set another one
-	stuck        atomic.Bool  // a write has failed
-	slow         atomic.Bool  // a body came too slowly
-	restUnread   atomic.Bool  // a handler has returned before the body of its request was read
+	writeTimeout time.Duration // 0 if the connection below has it
+	deadline     atomic.Int64  // the write deadline that bound set; Unix nanoseconds
+	foreign      atomic.Bool   // a caller has set another one
+	stuck        atomic.Bool   // a write has failed
+	slow         atomic.Bool   // a body came too slowly
+	restUnread   atomic.Bool   // a handler has returned before the body of its request was read
 
 	mu          sync.Mutex
 	closed      bool
@@ -65,16 +67,29 @@ func (c *Conn) WriteBuffers(b *net.Buffers) (int64, error) {
 	if err := c.bound(); err != nil {
 		return 0, err
 	}
-	n, err := b.WriteTo(c.Conn)
+	var n int64
+	var err error
+	if w, ok := c.Conn.(plain.BuffersWriter); ok {
+		n, err = w.WriteBuffers(b)
+	} else {
+		n, err = b.WriteTo(c.Conn)
+	}
 	if err != nil {
 		c.stuck.Store(true)
 	}
 	return n, err
 }
 
+// Unread takes the bytes that Read would return before those of the socket.
+func (c *Conn) Unread() []byte {
+	rest := c.rest
+	c.rest = nil
+	return rest
+}
+
 // bound sets the deadline of a write.
 func (c *Conn) bound() error {
-	if c.foreign.Load() {
+	if c.writeTimeout == 0 || c.foreign.Load() {
 		return nil
 	}
 	now := time.Now()
@@ -89,7 +104,7 @@ func (c *Conn) bound() error {
 // SetWriteDeadline sets an earlier deadline in place of the write timeout. A later one, or the zero
 // time, restores the write timeout: no caller can give a client more time.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
-	if t.After(time.Now().Add(c.writeTimeout)) {
+	if c.writeTimeout != 0 && t.After(time.Now().Add(c.writeTimeout)) {
 		t = time.Time{}
 	}
 	c.foreign.Store(!t.IsZero())
@@ -113,7 +128,7 @@ func (c *Conn) CloseWrite() error { return endWrites(c.Conn) }
 // system would keep it for a client that reads nothing, without a place.
 func (c *Conn) Close() error {
 	c.leave()
-	if tcp, ok := c.Conn.(*net.TCPConn); ok && c.stuck.Load() {
+	if tcp, ok := c.Conn.(interface{ SetLinger(int) error }); ok && c.stuck.Load() {
 		_ = tcp.SetLinger(0) // it fails only where the socket is closed already
 	}
 	return c.Conn.Close()

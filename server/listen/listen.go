@@ -25,6 +25,7 @@ import (
 	"github.com/weirflow/weir/internal/tally"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/descriptors"
+	"github.com/weirflow/weir/server/eventloop"
 )
 
 // A Port is all listeners of a gateway, with their common bounds and counters.
@@ -121,6 +122,9 @@ type accepted struct {
 
 // Listen wraps an open listener.
 func (p *Port) Listen(inner net.Listener, o Options) *Listener {
+	if o.Certificates == nil {
+		inner = eventloop.Listener(inner)
+	}
 	l := &Listener{
 		Listener: inner, Options: o, port: p,
 		ready: make(chan accepted), done: make(chan struct{}), apart: map[net.Conn]struct{}{},
@@ -253,7 +257,12 @@ func (l *Listener) enter(raw net.Conn) *Conn {
 		return nil
 	}
 	p.counts.accepted.Add(1)
-	return &Conn{Conn: raw, listener: l, remote: raw.RemoteAddr(), writeTimeout: p.bounds.WriteTimeout}
+	c := &Conn{Conn: raw, listener: l, remote: raw.RemoteAddr(), writeTimeout: p.bounds.WriteTimeout}
+	if in, ok := raw.(*eventloop.Conn); ok {
+		in.SetWriteTimeout(c.writeTimeout)
+		c.writeTimeout = 0
+	}
+	return c
 }
 
 // known counts a connection for its client.

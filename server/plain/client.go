@@ -243,6 +243,7 @@ const (
 // connection: all methods that Takes accepts are idempotent. An error of writing to w is a
 // *ClientError. When the request's context ends, the error is that of the context.
 func (c *Client) Pass(w http.ResponseWriter, r *http.Request, addr string, fields []Field, heard func()) (Progress, error) {
+	Detach(r.Context())
 	for fresh := false; ; fresh = true {
 		u, err := c.get(r.Context(), addr, fresh)
 		if err != nil {

@@ -14,42 +14,66 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirflow/weir/server/eventloop"
 )
 
-// A conn is a client's connection. One goroutine serves its requests one after another.
+// A conn is a client's connection. One goroutine at a time serves its requests one after another: that of
+// the connection, or of a loop that it is in.
 type conn struct {
 	net.Conn
-	server  *Server
-	rest    *queue
-	ctx     context.Context // the parent of all requests' contexts
-	remote  string
-	tls     *tls.ConnectionState // nil without TLS
-	request http.Request         // the parsed request; a handler gets a copy
+	server *Server
+	rest   *queue
+	ctx    context.Context // the parent of all requests' contexts
+	remote string
+	tls    *tls.ConnectionState // nil without TLS
+	loop   *eventloop.Conn      // nil for a connection with a goroutine of its own
+	raw    *rawReader           // nil for one in a loop, and for one that is no socket of the operating system
 	// a request, or a part of one, was received and has no response yet
 	busy     atomic.Bool
 	answered bool // the last request was answered in full
+	served   bool // a request was answered
+	asleep   bool // idle for longer than awake
 
-	raw     *rawReader // nil if the connection is no socket of the operating system
+	phase   phase
 	lent    *[maxHead]byte
-	n       int       // lent[:n] holds received bytes that no request has consumed
-	skip    int       // how many line ends may still come before the next request: see skipEnds
-	served  bool      // a request was answered
-	asleep  bool      // idle for longer than awake
-	waits   time.Time // the read deadline that is set on the connection; zero if none is set
+	n       int        // lent[:n] holds received bytes that no request has consumed
+	skip    int        // how many line ends may still come before the next request: see skipEnds
+	scanned int        // bytes of a head that contain no end of it
+	head    int        // bytes of the head, in the phase body
+	next    *exchanged // the request whose body is awaited, in the phase body
+	bounded bool       // the end of the phase is set: in until, or as the connection's deadline
+	until   int64      // when the phase ends, on the clock of the loop
+	waits   time.Time  // the read deadline that is set on the connection; zero if none is set
 	watched watched
-	hangups *hangups // nil if the system cannot report them
+	hangups *hangups // nil if the system cannot report them, and for a connection in a loop
 	hangup  hangup
 }
+
+// A phase is what a connection waits for.
+type phase uint8
+
+const (
+	between phase = iota // the first byte of a request
+	inHead               // the rest of its head
+	inBody               // the rest of its body
+)
 
 // buffers are lent to connections that have received something, so that idle connections hold no
 // buffer.
 var buffers = sync.Pool{New: func() any { return new([maxHead]byte) }}
 
+// serve serves a connection that was accepted: in the background if it is in a loop, and otherwise until
+// it ends.
 func (c *conn) serve() {
 	c.remote = c.Conn.RemoteAddr().String()
 	c.ctx = context.WithValue(c.ctx, http.LocalAddrContextKey, c.Conn.LocalAddr())
-	c.raw = newRawReader(c.Conn)
 	c.server.state(c.Conn, http.StateNew)
+	if c.loop != nil {
+		c.start()
+		return
+	}
+	c.raw = newRawReader(c.Conn)
 	if c.tls != nil && c.tls.NegotiatedProtocol == "h2" {
 		c.handOver(nil)
 		c.server.remove(c)
@@ -62,58 +86,146 @@ func (c *conn) serve() {
 // in a new goroutine. The new one has a small stack, while this one's has grown to what requests
 // need.
 func (c *conn) goOn() {
-	s := c.server
-	switch c.serveAll() {
+	switch how := c.serveAll(); how {
 	case idle:
 		go c.goOn()
-		return
-	case ended:
+	default:
+		c.finish(how)
+	}
+}
+
+// finish ends the work on a connection, which is closed or net/http's then.
+func (c *conn) finish(how next) {
+	if how == over {
+		c.handOver(c.lent[:c.n])
+	} else {
 		c.hangup.forget(c)
 		if !c.answered || !c.rest.linger(c.Conn) {
 			c.Conn.Close()
 		}
-		s.state(c.Conn, http.StateClosed)
+		c.server.state(c.Conn, http.StateClosed)
 	}
 	c.giveBack()
-	s.remove(c)
+	c.server.remove(c)
 }
 
-// next says how serveAll ended.
+// next says how to go on with a connection.
 type next int
 
 const (
-	ended next = iota // to be closed
-	idle              // nothing was received for the time awake
-	over              // net/http has it now
+	ended  next = iota // it is to be closed
+	idle               // nothing was received for the time awake
+	over               // it is to be handed over to net/http
+	reads              // more has to be received
+	serves             // more was received already
 )
 
 // serveAll serves requests for as long as the next one comes soon.
 func (c *conn) serveAll() next {
 	for {
-		head, err := c.readHead()
+		how := c.advance()
+		if how == reads {
+			how = c.read()
+		}
+		if how != serves {
+			return how
+		}
+	}
+}
+
+// read waits for more, with the deadline of the phase.
+func (c *conn) read() next {
+	switch c.phase {
+	case between:
+		err := c.readFirst()
 		if err == errIdle { //nolint:errorlint // it is never wrapped
 			return idle
 		}
 		if err != nil {
 			return ended
 		}
-		r := &c.request
-		*r = http.Request{}
-		if head == "" || c.isLong(head) || !parse(head, r, c.server.Bodies) || !c.readBody(len(head), r.ContentLength) {
-			c.handOver(c.lent[:c.n])
+		return serves
+	case inHead:
+		if !c.bounded {
+			c.bounded = true
+			c.waits = time.Now().Add(or(c.server.HTTP.ReadHeaderTimeout, defaultHead))
+			if c.Conn.SetReadDeadline(c.waits) != nil {
+				return ended
+			}
+		}
+	case inBody:
+		if !c.bounded {
+			c.bounded = true
+			c.allow(awake) // for all of it: a client that sends a byte at a time must not begin it anew with each
+		}
+	}
+	n, err := c.Conn.Read(c.lent[c.n:])
+	c.n += n
+	if n == 0 && err != nil {
+		return c.lost()
+	}
+	return serves
+}
+
+// lost says what to do when nothing more comes in this phase. net/http waits for the rest of a body that
+// comes slowly.
+func (c *conn) lost() next {
+	if c.phase == inBody {
+		return over
+	}
+	return ended
+}
+
+// advance serves a request that was received in full, and says how to go on.
+func (c *conn) advance() next {
+	if c.skipEnds(); c.n == 0 {
+		c.enter(between)
+		return reads
+	}
+	if c.phase != inBody {
+		read := c.lent[:c.n]
+		i := bytes.Index(read[c.scanned:], emptyLine)
+		if i < 0 {
+			if c.n == len(c.lent) || !begins(read, c.server.Bodies) || isBare(read) {
+				return over
+			}
+			c.enter(inHead)
+			c.scanned = max(c.n-len(emptyLine)+1, 0)
+			return reads
+		}
+		head := string(read[:c.scanned+i+len(emptyLine)])
+		x := &exchanged{}
+		if c.isLong(head) || !parse(head, &x.request, c.server.Bodies) || x.request.ContentLength > int64(len(c.lent)-len(head)) {
 			return over
 		}
-		body := string(c.lent[len(head) : len(head)+int(r.ContentLength)])
-		c.n = copy(c.lent[:], c.lent[len(head)+len(body):c.n])
-		if !c.answer(r, body) {
-			return ended
-		}
-		if r.Method == http.MethodPost {
-			c.skip = mostEnds
-		}
-		if c.n == 0 {
-			c.busy.Store(false)
-		}
+		c.head, c.next = len(head), x
+	}
+	x := c.next
+	whole := c.head + int(x.request.ContentLength)
+	if c.n < whole {
+		c.enter(inBody)
+		return reads
+	}
+	body := string(c.lent[c.head:whole])
+	c.n = copy(c.lent[:], c.lent[whole:c.n])
+	c.next = nil
+	c.phase, c.bounded, c.scanned = between, false, 0
+	if !c.answer(x, body) {
+		return ended
+	}
+	if x.request.Method == http.MethodPost {
+		c.skip = mostEnds
+	}
+	if c.n == 0 {
+		c.busy.Store(false)
+	}
+	return serves
+}
+
+// enter begins a phase, unless it has begun.
+func (c *conn) enter(p phase) {
+	if c.phase != p {
+		c.phase, c.bounded, c.scanned = p, false, 0
 	}
 }
 
@@ -131,38 +243,6 @@ func (c *conn) giveBack() {
 	}
 }
 
-// readHead returns the head of the next request, or "" if the request is not plain. On an error,
-// the connection must be closed.
-func (c *conn) readHead() (string, error) {
-	for c.skipEnds(); c.n == 0; c.skipEnds() {
-		if err := c.readFirst(); err != nil {
-			return "", err
-		}
-	}
-	for scanned, reported := 0, false; ; {
-		read := c.lent[:c.n]
-		if i := bytes.Index(read[scanned:], emptyLine); i >= 0 {
-			return string(read[:scanned+i+len(emptyLine)]), nil
-		}
-		if c.n == len(c.lent) || !begins(read, c.server.Bodies) || isBare(read) {
-			return "", nil
-		}
-		if !reported {
-			reported = true
-			c.waits = time.Now().Add(or(c.server.HTTP.ReadHeaderTimeout, defaultHead))
-			if err := c.Conn.SetReadDeadline(c.waits); err != nil {
-				return "", err
-			}
-		}
-		scanned = max(c.n-len(emptyLine)+1, 0)
-		n, err := c.Conn.Read(c.lent[c.n:])
-		c.n += n
-		if n == 0 && err != nil {
-			return "", err
-		}
-	}
-}
-
 // mostEnds is how many bytes of line ends are dropped behind the body of a POST, as by net/http.
 const mostEnds = 4
 
@@ -177,25 +257,6 @@ func (c *conn) skipEnds() {
 	}
 }
 
-// readBody waits until the body behind a head has been received. It reports false if the body is too long
-// for the buffer, or comes slowly: net/http then waits for the rest of it.
-func (c *conn) readBody(head int, length int64) bool {
-	if length > int64(len(c.lent)-head) {
-		return false
-	}
-	if c.n < head+int(length) {
-		c.allow(awake) // for all of it: a client that sends a byte at a time must not begin it anew with each
-	}
-	for whole := head + int(length); c.n < whole; {
-		n, err := c.Conn.Read(c.lent[c.n:])
-		c.n += n
-		if n == 0 && err != nil {
-			return false
-		}
-	}
-	return true
-}
-
 var emptyLine = []byte("\r\n\r\n")
 
 // awake is how long a connection without a request keeps its goroutine.
@@ -207,10 +268,7 @@ var errIdle = errors.New("idle")
 // readFirst waits for the first bytes of a request.
 func (c *conn) readFirst() (err error) {
 	c.busy.Store(false)
-	asleep, most := c.asleep, or(c.server.HTTP.IdleTimeout, defaultIdle)
-	if !c.served {
-		most = or(c.server.FirstTimeout, most)
-	}
+	asleep, most := c.asleep, c.mostIdle()
 	if c.asleep = false; asleep {
 		c.allow(most - awake)
 	} else {
@@ -237,6 +295,15 @@ func (c *conn) readFirst() (err error) {
 		return errIdle
 	}
 	return cmp.Or(err, io.ErrNoProgress)
+}
+
+// mostIdle is how long a connection may wait for the first byte of a request.
+func (c *conn) mostIdle() time.Duration {
+	most := or(c.server.HTTP.IdleTimeout, defaultIdle)
+	if !c.served {
+		most = or(c.server.FirstTimeout, most)
+	}
+	return most
 }
 
 // begins reports whether bytes can be the start of a plain request. A client of another protocol
@@ -271,7 +338,10 @@ func (c *conn) allow(d time.Duration) {
 // closeIfIdle closes a connection that has received nothing. A request that arrives at the same
 // moment is still served.
 func (c *conn) closeIfIdle() {
-	if !c.busy.Load() {
+	switch {
+	case c.loop != nil:
+		c.loop.Wake()
+	case !c.busy.Load():
 		c.Conn.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // it is closed then
 	}
 }
@@ -281,11 +351,12 @@ func (c *conn) handOver(read []byte) {
 	c.hangup.forget(c)
 	c.Conn.SetDeadline(time.Time{}) //nolint:errcheck // net/http sees it
 	c.server.state(c.Conn, http.StateHijacked)
+	c.detach() // net/http may be slow to take it
 	c.rest.put(c.Conn, bytes.Clone(read), c.served)
 }
 
-// served is all that one request needs, in one allocation.
-type served struct {
+// exchanged is all that one request needs, in one allocation.
+type exchanged struct {
 	ctx      requestContext
 	request  http.Request
 	response response
@@ -310,11 +381,12 @@ func (b *body) Close() error {
 	return nil
 }
 
-// answer serves one request. It reports whether the connection can carry another request.
-func (c *conn) answer(r *http.Request, text string) (more bool) {
+// answer serves one request, which was parsed. It reports whether the connection can carry another one.
+func (c *conn) answer(x *exchanged, text string) (more bool) {
+	r := &x.request
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
 	r.Body, r.RemoteAddr, r.TLS = http.NoBody, c.remote, c.tls
-	x := &served{ctx: requestContext{Context: c.ctx, conn: c}}
+	x.ctx = requestContext{Context: c.ctx, conn: c}
 	x.request = *r.WithContext(&x.ctx)
 	if text != "" {
 		x.body.unread = text

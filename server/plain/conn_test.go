@@ -290,7 +290,7 @@ func TestShutdownOfIdleConnections(t *testing.T) {
 // TestTimes: a client that sends nothing, or never completes a head, is disconnected.
 func TestTimes(t *testing.T) {
 	s := &Server{HTTP: &http.Server{Handler: echo, IdleTimeout: 50 * time.Millisecond, ReadHeaderTimeout: 50 * time.Millisecond}}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := listens()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +319,7 @@ func TestStates(t *testing.T) {
 			open.Add(-1)
 		}
 	}}}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := listens()
 	if err != nil {
 		t.Fatal(err)
 	}

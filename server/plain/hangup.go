@@ -15,18 +15,26 @@ import (
 // then on, a request costs a lock and no system call.
 type hangup struct {
 	mu     sync.Mutex
-	token  uint64 // 0 before the connection is registered
+	token  uint64 // 0 before the connection is registered; loopToken in a loop
 	fails  bool   // the connection cannot be registered
 	gone   bool
 	cancel func()  // ends the context of the request in flight; nil for none
 	breaks *upConn // the connection that carries the request to its server; nil for none
 }
 
+// loopToken is the token of connections that are registered in a loop.
+const loopToken = 1
+
 // register reports whether a hangup of the client is noticed. It registers the connection at its
 // first call. h.mu is locked.
 func (h *hangup) register(c *conn) bool {
 	if h.token != 0 || h.fails {
 		return !h.fails
+	}
+	if c.loop != nil {
+		h.token = loopToken
+		h.gone = h.gone || c.loop.HasHungUp()
+		return true
 	}
 	if c.hangups != nil {
 		if raw := socketOf(c.Conn); raw != nil {
@@ -41,11 +49,10 @@ func (h *hangup) register(c *conn) bool {
 func (h *hangup) forget(c *conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.token != 0 {
+	if h.token != 0 && c.loop == nil {
 		c.hangups.remove(h.token)
-		h.token = 0
 	}
-	h.fails = true
+	h.token, h.fails = 0, true
 }
 
 // socketOf returns the socket below a connection, or nil if there is none.
@@ -68,10 +75,25 @@ func socketOf(conn net.Conn) syscall.RawConn {
 	return raw
 }
 
-// hungUp ends the request in flight. It runs in the goroutine of the Server's hangups.
+// hungUp ends the request in flight. It runs in the goroutine of the Server's hangups, or of a loop.
 func (h *hangup) hungUp() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.end()
+}
+
+// inLoop is hungUp for a connection in a loop, which reports all hangups: also where no request needs to
+// know. One that needs to know later finds out when it registers.
+func (h *hangup) inLoop() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.token != 0 {
+		h.end()
+	}
+}
+
+// end ends the request in flight. h.mu is locked.
+func (h *hangup) end() {
 	h.gone = true
 	if h.cancel != nil {
 		h.cancel() // first, so that the exchange finds the reason

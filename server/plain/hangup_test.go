@@ -132,7 +132,7 @@ func TestClientThatPipelinedLeaves(t *testing.T) {
 // TestHangupsEnd: nothing is watched any more when the server has ended.
 func TestHangupsEnd(t *testing.T) {
 	s := &Server{HTTP: &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: time.Minute}}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := listens()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,10 +14,24 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirflow/weir/server/eventloop"
 )
 
 // patience is how long a test waits for what must happen.
 const patience = 30 * time.Second
+
+// inLoops is set while tests run again for connections in loops.
+var inLoops bool
+
+// listens returns a listener for a Server.
+func listens() (net.Listener, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil || !inLoops {
+		return l, err
+	}
+	return eventloop.Listener(l), nil
+}
 
 // serve starts a server with a handler, and ends it with the test.
 func serve(t testing.TB, h http.Handler) (*Server, string) {
@@ -29,7 +43,7 @@ func serve(t testing.TB, h http.Handler) (*Server, string) {
 func serveBodies(t testing.TB, h http.Handler, bodies bool) (*Server, string) {
 	t.Helper()
 	s := &Server{Bodies: bodies, HTTP: &http.Server{Handler: h, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := listens()
 	if err != nil {
 		t.Fatal(err)
 	}

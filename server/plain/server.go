@@ -142,11 +142,16 @@ func (s *Server) accept(ctx context.Context, l net.Listener, q *queue) error {
 			state := t.ConnectionState()
 			c.tls = &state
 		}
+		c.loop = loopOf(c)
 		if !s.add(c) {
 			nc.Close()
 			continue
 		}
-		go c.serve()
+		if c.loop != nil {
+			c.serve()
+		} else {
+			go c.serve()
+		}
 	}
 }
 
@@ -157,7 +162,9 @@ func (s *Server) add(c *conn) bool {
 		return false
 	}
 	s.conns[c] = struct{}{}
-	c.hangups = s.hangups
+	if c.loop == nil {
+		c.hangups = s.hangups
+	}
 	s.open.Add(1)
 	return true
 }

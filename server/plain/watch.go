@@ -20,8 +20,9 @@ type requestContext struct {
 	ended  bool
 }
 
-// Done starts to watch the connection at its first call.
+// Done starts to watch the connection at its first call. Whoever calls it is about to wait.
 func (c *requestContext) Done() <-chan struct{} {
+	c.conn.detach()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.inner == nil {
@@ -51,6 +52,9 @@ func (c *requestContext) Err() error {
 // Value asks the inner context, if there is one. That is how contexts derived from this one find
 // it, and end with it without a goroutine of their own.
 func (c *requestContext) Value(key any) any {
+	if key == (connKey{}) {
+		return c.conn
+	}
 	c.mu.Lock()
 	inner := c.inner
 	c.mu.Unlock()
@@ -58,6 +62,17 @@ func (c *requestContext) Value(key any) any {
 		return inner.Value(key)
 	}
 	return c.Context.Value(key)
+}
+
+// connKey is the key of a request's connection.
+type connKey struct{}
+
+// Detach is called before a request waits for something other than the end of its context: other
+// requests, which the same goroutine would serve, do not wait with it then.
+func Detach(ctx context.Context) {
+	if c, ok := ctx.Value(connKey{}).(*conn); ok {
+		c.detach()
+	}
 }
 
 // end ends the context after the request.

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -8,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirflow/weir/server/eventloop"
 	"github.com/weirflow/weir/server/resp/wire"
 )
 
@@ -23,6 +25,8 @@ const (
 	writeTimeout     = 10 * time.Second // for a client that does not read its replies
 	idleOnLeave      = 50 * time.Millisecond
 	writeOnLeave     = time.Second // the same as writeTimeout, while the server shuts down
+
+	mostInTurn = 8 // reads of a client that sends without end, before others of its loop are served
 )
 
 // beforeAuth bounds the commands of clients that have not authenticated.
@@ -34,7 +38,8 @@ var fullBounds = wire.Bounds{Bytes: maxCommand, Args: maxArgs}
 type conn struct {
 	face    *Face
 	raw     net.Conn
-	net     net.Conn // raw, or TLS over it
+	net     net.Conn        // raw, or TLS over it
+	loop    *eventloop.Conn // nil for a connection that has a goroutine of its own
 	id      int64
 	reader  *wire.Reader
 	reply   wire.Reply
@@ -55,8 +60,33 @@ func (f *Face) newConn(raw net.Conn) *conn {
 	c := &conn{face: f, raw: raw, net: raw, id: f.lastID.Add(1)}
 	if f.tls != nil {
 		c.net = tls.Server(raw, f.tls)
+	} else {
+		c.loop = eventloop.Of(raw)
 	}
 	return c
+}
+
+// start serves the client in the background.
+func (c *conn) start() {
+	if c.loop == nil {
+		go func() {
+			c.serve()
+			c.leaves()
+		}()
+		return
+	}
+	c.session.since = time.Now()
+	c.reader = wire.NewReader(received{c.loop}, beforeAuth)
+	c.reader.Rest()
+	c.reset()
+	c.loop.SetWriteTimeout(writeTimeout)
+	c.loop.Start(c, 0)
+}
+
+// leaves closes the connection.
+func (c *conn) leaves() {
+	c.raw.Close()
+	c.face.remove(c)
 }
 
 // serve answers commands until the client leaves or must be disconnected.
@@ -71,27 +101,85 @@ func (c *conn) serve() {
 	c.reader = wire.NewReader(c.net, beforeAuth)
 	c.reset()
 	for {
-		if err := c.reader.Fill(); err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				c.face.counts.slow.Add(1)
-			}
+		if c.isLost(c.reader.Fill()) || !c.goesOn() {
 			return
-		}
-		if !c.answerAll() || !c.flush() {
-			return
-		}
-		// the rest of a command has its time from its own beginning
-		if partial := c.reader.Buffered() > 0; partial != c.waits || partial && c.progress {
-			c.waits = partial
-			c.setDeadline()
-		}
-		if c.isLeaving() {
-			if c.pauses() == 0 && c.reader.Buffered() == 0 {
-				return
-			}
-			c.setDeadline()
 		}
 	}
+}
+
+// isLost reports whether an error ends the connection, and counts clients that are slow.
+func (c *conn) isLost(err error) bool {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		c.face.counts.slow.Add(1)
+	}
+	return err != nil
+}
+
+// received reads what a client has sent, without waiting.
+type received struct{ *eventloop.Conn }
+
+func (r received) Read(p []byte) (int, error) { return r.TryRead(p) }
+
+// Serve is serve for a connection in a loop: it returns when it would wait for the client.
+func (c *conn) Serve() {
+	for n := 1; ; n++ {
+		switch err := c.reader.Fill(); {
+		case err == eventloop.ErrNotReady:
+			c.reader.Rest()
+			if c.loop.Wait(0) { // until the deadline of reads
+				return
+			}
+		case c.isLost(err) || !c.goesOn():
+			c.leaves()
+			return
+		case n%mostInTurn == 0 && c.loop.Again():
+			return
+		}
+	}
+}
+
+// HungUp does nothing: a command that runs goes on, and the next read meets the end.
+func (c *conn) HungUp() {}
+
+// detach lets a command wait, for a store for example, without other clients waiting for it.
+func (c *conn) detach() {
+	if c.loop != nil {
+		c.loop.Detach()
+	}
+}
+
+// A waiting context lets a command wait that asks when its context ends.
+type waiting struct {
+	context.Context
+	conn *conn
+}
+
+// Done is called before a command waits.
+func (w waiting) Done() <-chan struct{} {
+	w.conn.detach()
+	return w.Context.Done()
+}
+
+// context is that of a command.
+func (c *conn) context() context.Context { return waiting{context.Background(), c} }
+
+// goesOn answers all commands that have been read. It reports false if the connection ends.
+func (c *conn) goesOn() bool {
+	if !c.answerAll() || !c.flush() {
+		return false
+	}
+	// the rest of a command has its time from its own beginning
+	if partial := c.reader.Buffered() > 0; partial != c.waits || partial && c.progress {
+		c.waits = partial
+		c.setDeadline()
+	}
+	if c.isLeaving() {
+		if c.pauses() == 0 && c.reader.Buffered() == 0 {
+			return false
+		}
+		c.setDeadline()
+	}
+	return true
 }
 
 // answerAll answers all commands that have been read. It reports false if the connection ends.
@@ -126,17 +214,18 @@ func (c *conn) flush() bool {
 	if len(c.reply.Bytes) == 0 {
 		return true
 	}
-	// setting a deadline for each batch would cost time, so one is kept for a quarter of
-	// writeTimeout; while the server shuts down, the deadline is short and each batch needs its own
-	now, within := time.Now(), writeTimeout+writeTimeout/4
-	leaving := c.isLeaving()
-	if leaving {
-		within = writeOnLeave
-	}
-	if leaving || now.Sub(c.writes) > writeTimeout/4 {
-		c.writes = now
-		if c.net.SetWriteDeadline(now.Add(within)) != nil {
-			return false
+	// In a loop, each write has writeTimeout. Elsewhere, setting a deadline for each batch would cost
+	// time, so one is kept for a quarter of writeTimeout. While the server shuts down, the deadline is short and each batch needs its own
+	if leaving := c.isLeaving(); leaving || c.loop == nil {
+		now, within := time.Now(), writeTimeout+writeTimeout/4
+		if leaving {
+			within = writeOnLeave
+		}
+		if leaving || now.Sub(c.writes) > writeTimeout/4 {
+			c.writes = now
+			if c.net.SetWriteDeadline(now.Add(within)) != nil {
+				return false
+			}
 		}
 	}
 	_, err := c.net.Write(c.reply.Bytes)

@@ -1,7 +1,6 @@
 package resp
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -22,7 +21,7 @@ const (
 // take is WEIR.TAKE limit parts part... [COST n] [PLAN plan] [AND limit parts part...]...
 func (c *conn) take(args [][]byte) {
 	if asks, _, ok := c.asks(args[1:], false); ok {
-		a, err := asks.engine.Take(context.Background(), asks.all)
+		a, err := asks.engine.Take(c.context(), asks.all)
 		c.answered(asks, a, err, "")
 	}
 }
@@ -30,7 +29,7 @@ func (c *conn) take(args [][]byte) {
 // peek is WEIR.PEEK, which charges nothing.
 func (c *conn) peek(args [][]byte) {
 	if asks, _, ok := c.asks(args[1:], false); ok {
-		a, err := asks.engine.Peek(context.Background(), asks.all)
+		a, err := asks.engine.Peek(c.context(), asks.all)
 		c.answered(asks, a, err, "")
 	}
 }
@@ -42,7 +41,7 @@ func (c *conn) reserve(args [][]byte) {
 	if !ok {
 		return
 	}
-	ctx := context.Background()
+	ctx := c.context()
 	a, err := asks.engine.Reserve(ctx, asks.all, times.within)
 	id := ""
 	if err == nil && a.Allowed {
@@ -73,7 +72,7 @@ func (c *conn) cancel(args [][]byte) { c.end(string(args[1]), nil) }
 
 // end ends a reservation with true costs, or nil for none of them.
 func (c *conn) end(id string, costs []int64) {
-	ctx := context.Background()
+	ctx := c.context()
 	err := c.face.reservations.Settle(ctx, c.session.user, id, costs)
 	var wrong *outstanding.CostsError
 	switch {

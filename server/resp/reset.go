@@ -2,7 +2,6 @@ package resp
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"strings"
 
@@ -38,7 +37,7 @@ func (c *conn) resetKey(args [][]byte) {
 		if !ok {
 			return
 		}
-		err = of.engine.Reset(context.Background(), of.all[0])
+		err = of.engine.Reset(c.context(), of.all[0])
 	}
 	if err != nil {
 		c.decisionError(err)
@@ -56,7 +55,7 @@ func (c *conn) resetThrottle(key []byte) error {
 	}
 	// the key keeps no parameters, so any will do
 	batch := []weir.Charge{{Name: throttleName, Key: string(key), EachCall: true, Limit: weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}, Op: weir.OpReset}}
-	return store.Do(context.Background(), batch, make([]weir.Decision, 1))
+	return store.Do(c.context(), batch, make([]weir.Decision, 1))
 }
 
 // texts copies words out of the buffer of the connection.

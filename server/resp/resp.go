@@ -83,6 +83,7 @@ func open(ctx context.Context, h face.Host) (face.Face, error) {
 		return nil, err
 	}
 	f.tls = f.endpoint.TLS()
+	f.endpoint.UseLoops()
 	f.endpoint.SetFarewell("-ERR max number of clients reached\r\n")
 	if err := h.Metrics.Register(metrics{f}); err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -234,13 +235,16 @@ func (f *Face) serve(raw net.Conn) {
 		return
 	}
 	f.conns[c] = struct{}{}
-	f.accepted.Go(func() {
-		c.serve()
-		raw.Close()
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		delete(f.conns, c)
-	})
+	f.accepted.Add(1)
+	c.start()
+}
+
+// remove forgets a client whose connection has ended.
+func (f *Face) remove(c *conn) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.conns, c)
+	f.accepted.Done()
 }
 
 func (f *Face) isClosing() bool {

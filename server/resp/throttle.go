@@ -110,6 +110,7 @@ func (c *conn) flushStored() {
 		return
 	}
 	b.made = append(b.made[:0], make([]weir.Decision, len(b.charges))...)
+	c.detach()
 	err := c.session.settings.store.Do(context.Background(), b.charges, b.made)
 	for i := range b.charges {
 		failed := b.charges[i].Err

@@ -6,6 +6,7 @@ package wire
 import (
 	"errors"
 	"io"
+	"sync"
 )
 
 // A ProtocolError is an error after which nothing of the stream can be understood: the server writes
@@ -38,11 +39,13 @@ type Reader struct {
 	start  int // of what is not parsed yet
 	end    int // of what has been read
 	args   [][]byte
+
+	borrows bool // the buffer, of usualBuffer bytes, while something is read
 }
 
 // NewReader returns a Reader of a client.
 func NewReader(source io.Reader, b Bounds) *Reader {
-	return &Reader{source: source, bounds: b, buf: make([]byte, firstBuffer)}
+	return &Reader{source: source, bounds: b}
 }
 
 // Bound changes the bounds for the commands to come.
@@ -51,9 +54,45 @@ func (r *Reader) Bound(b Bounds) { r.bounds = b }
 // Buffered returns how many bytes have been read and are not parsed yet.
 func (r *Reader) Buffered() int { return r.end - r.start }
 
+// buffers are lent to Readers of clients that send something: see Rest.
+var buffers = sync.Pool{New: func() any { return new([usualBuffer]byte) }}
+
+// Rest gives back the memory of a Reader until the next Fill, for a client that may send nothing for
+// long. What Next has returned is invalid then. From the first call on, the Reader borrows its buffer.
+func (r *Reader) Rest() {
+	r.borrows = true
+	n := r.end - r.start
+	if n > firstBuffer/2 && len(r.buf) > 0 {
+		return
+	}
+	rest := []byte(nil)
+	if n > 0 { // the beginning of a command
+		if len(r.buf) <= firstBuffer {
+			return
+		}
+		rest = make([]byte, firstBuffer)
+		copy(rest, r.buf[r.start:r.end])
+	}
+	if len(r.buf) == usualBuffer {
+		buffers.Put((*[usualBuffer]byte)(r.buf))
+	}
+	clear(r.args[:cap(r.args)])
+	r.buf, r.start, r.end = rest, 0, n
+}
+
+// first returns the buffer for a Reader that has none.
+func (r *Reader) first() []byte {
+	if r.borrows {
+		return buffers.Get().(*[usualBuffer]byte)[:]
+	}
+	return make([]byte, firstBuffer)
+}
+
 // Fill reads once from the client.
 func (r *Reader) Fill() error {
 	switch {
+	case r.buf == nil:
+		r.buf = r.first()
 	case r.start == r.end:
 		if r.end == len(r.buf) && len(r.buf) < usualBuffer { // the client sends more than fits
 			r.buf = make([]byte, 2*len(r.buf))
