@@ -32,7 +32,7 @@ var floors = map[string][]string{
 	"adaptive":             {".", "adaptive/signals", "internal/..."},
 	"failover":             {".", "keyed", "internal/..."},
 	"lease":                {".", "keyed", "internal/..."},
-	"regions":              {".", "failover", "lease", "internal/..."}, // tests use failover and lease
+	"regions":              {".", "failover", "lease", "internal/..."},             // tests use failover and lease
 	"group":                {".", "adaptive", "keyed", "failover", "internal/..."}, // tests use failover: a store that is unavailable
 	"policy":               {".", "adaptive", "adaptive/signals", "keyed", "internal/..."},
 	"weirhttp":             {".", "adaptive", "policy", "keyed", "failover", "group", "internal/..."}, // the Transport has an adaptive limit for each server
