@@ -161,8 +161,8 @@ func TestInvalidTickets(t *testing.T) {
 		{"another client's", again(good), map[string]any{"userAgent": "Another/1.0"}},
 	} {
 		r, status := b.open(t, c.name, at, c.options, c.cookie)
-		if at := r.place(); status != 503 || at != i+2 || !strings.Contains(r.text(".notice"), "end of the queue") {
-			t.Errorf("%s: status %d, place %d, %q", c.name, status, at, r.text(".notice"))
+		if at := r.place(); status != 503 || at != i+2 || !strings.Contains(r.text(".notice[role=alert]"), "end of the queue") {
+			t.Errorf("%s: status %d, place %d, %q", c.name, status, at, r.text(".notice[role=alert]"))
 		}
 	}
 	r, _ := b.open(t, "the same", at, nil, again(good))

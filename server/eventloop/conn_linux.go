@@ -118,8 +118,12 @@ func (c *Conn) Now() int64 {
 	return c.loop.group.now()
 }
 
-// isInline reports whether Serve runs in the driver. Only Serve calls it.
-func (c *Conn) isInline() bool { return c.loop.owner.Load() == c.turn.Load() }
+// isInline reports whether Serve runs in the driver. Only Serve calls it, and who makes the connection, before its
+// first turn.
+func (c *Conn) isInline() bool {
+	owner := c.loop.owner.Load()
+	return isRunning(owner) && owner == c.turn.Load()
+}
 
 // Wait hands the connection back to the loop, which serves it when something is received, when Wake is
 // called, or at the time until (0 for never), or at the deadline of reads if that comes first. It reports

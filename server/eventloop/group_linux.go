@@ -28,7 +28,7 @@ type Group struct {
 }
 
 // mostSpares bounds the goroutines that are kept for the next Detach, with the stacks that they have
-// grown.
+// grown, until nothing happens.
 const mostSpares = 128
 
 // A driver is a goroutine that drives a loop until the loop is taken over.
@@ -112,10 +112,16 @@ func (g *Group) endIfUnused() {
 	for _, l := range g.loops {
 		l.end()
 	}
+	g.endSpares()
+	g.loops = nil
+}
+
+// endSpares ends the drivers without a loop. g.mu is locked.
+func (g *Group) endSpares() {
 	for _, d := range g.spares {
 		close(d.loop)
 	}
-	g.loops, g.spares = nil, nil
+	g.spares = nil
 }
 
 // handOver gives a loop to a driver that has none, or to a new one.
@@ -138,7 +144,7 @@ func (g *Group) handOver(l *loop) {
 func (g *Group) spare(d *driver) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.spares) >= mostSpares || g.closing && g.open == 0 {
+	if len(g.spares) >= mostSpares || g.closing && g.open == 0 || !g.watched.Load() { // the watchdog ends the spares when it ends
 		return false
 	}
 	g.spares = append(g.spares, d)
@@ -204,6 +210,9 @@ func (g *Group) watchdog(loops []*loop) {
 			idle = 0
 		}
 		if idle == watchIdly && g.unwatch(loops, seen) {
+			g.mu.Lock()
+			g.endSpares() // nothing happens: their stacks can go
+			g.mu.Unlock()
 			return
 		}
 	}

@@ -104,6 +104,7 @@ func isRunning(owner uint64) bool { return owner&1 == 1 }
 
 // run drives the loop until it is taken over or has ended.
 func (l *loop) run(d *driver) {
+	l.now.Store(l.group.now()) // the turn that was taken over from may have lasted
 	for {
 		for l.at < len(l.batch) {
 			c := l.batch[l.at]

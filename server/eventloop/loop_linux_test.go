@@ -447,9 +447,18 @@ func TestTakenOverOnce(t *testing.T) {
 		t.Error("no text was served in the loop")
 	}
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	if n := len(g.spares); n > 2 { // one that has ended its turn, and one that has not begun another
+	n := len(g.spares)
+	g.mu.Unlock()
+	if n > 2 { // one that has ended its turn, and one that has not begun another
 		t.Errorf("%d drivers for one loop and one connection", n)
+	}
+	for end := time.Now().Add(time.Minute); n > 0; time.Sleep(time.Millisecond) { // they end while nothing happens
+		g.mu.Lock()
+		n = len(g.spares)
+		g.mu.Unlock()
+		if time.Now().After(end) {
+			t.Fatalf("%d drivers without a loop are left", n)
+		}
 	}
 }
 
@@ -644,5 +653,17 @@ func TestNothingIsTaken(t *testing.T) {
 	}
 	if _, err := client.Write([]byte("x")); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestNowBeforeTheFirstTurn: the time of a connection whose loop had served none yet was that at which the loop had
+// begun, so that its first wait ended early.
+func TestNowBeforeTheFirstTurn(t *testing.T) {
+	c, client := pair(t, group(t, 1))
+	defer client.Close()
+	defer c.Close()
+	c.loop.now.Store(-1)
+	if now := c.Now(); now < 0 {
+		t.Errorf("%d", now)
 	}
 }
