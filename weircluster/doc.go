@@ -1,5 +1,5 @@
 // Package weircluster shares limits between nodes without a server: each node embeds a NATS server with
-// JetStream, the nodes connect to each other, and each state is kept by three of them.
+// JetStream, the nodes connect to each other, and each of them keeps all states.
 //
 //	nodes := []string{"10.0.0.1:6222", "10.0.0.2:6222", "10.0.0.3:6222"}
 //	node, err := weircluster.Embed(weircluster.Options{Node: nodes[0], Nodes: nodes, Secret: secret, Folder: "/var/lib/weir"})

@@ -154,6 +154,7 @@ func (n *Node) watch(r *running) {
 		if now := time.Now(); len(n.o.Nodes) > 1 && now.Sub(announced) >= announceEvery {
 			announced = now
 			n.announce(r.conn)
+			n.replicate(r)
 		}
 		var alone *errAlone
 		if missing := n.missing(r.server); len(missing) > 0 {
@@ -168,6 +169,16 @@ func (n *Node) watch(r *running) {
 			return
 		}
 	}
+}
+
+// replicate has all nodes keep each state, if there were fewer when the first ones were made.
+func (n *Node) replicate(r *running) {
+	if len(n.connected(r.server))+1 < len(n.o.Nodes) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(n.ctx, patience)
+	defer cancel()
+	_ = r.kv.Replicate(ctx) // it is tried again
 }
 
 // watchEvery is the time between two looks at which nodes are connected.
@@ -220,13 +231,9 @@ func (n *Node) start(so *server.Options) (*running, error) {
 	return &running{s, conn, kv}, nil
 }
 
-// replicas is how many nodes keep each state. A leaf node does not know, and finds the states made.
-func (o Options) replicas() int {
-	if len(o.Nodes) == 1 {
-		return 1
-	}
-	return replicas
-}
+// replicas is how many nodes keep each state: all of them, so that any majority of the nodes has a majority of the
+// replicas. A leaf node does not know, and finds the states made.
+func (o Options) replicas() int { return max(len(o.Nodes), 1) }
 
 // Close leaves the cluster, and waits until nothing runs any more.
 func (n *Node) Close() error {

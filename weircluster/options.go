@@ -53,8 +53,7 @@ type Options struct {
 // The bounds of Options.
 const (
 	leastSecret     = 32
-	mostNodes       = 9
-	replicas        = 3
+	mostNodes       = 5 // each of them keeps all states
 	defaultMaxBytes = 256 << 20
 )
 

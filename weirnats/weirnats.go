@@ -88,6 +88,24 @@ func (k *KV) open(ctx context.Context) (jetstream.Stream, error) {
 	return s, nil
 }
 
+// Replicate has as many servers keep each state as the Bucket says, if the bucket was made with fewer replicas. It
+// makes no bucket. The error says why that cannot be done yet, such as that there are too few servers.
+func (k *KV) Replicate(ctx context.Context) error {
+	s, err := k.js.Stream(ctx, "KV_"+k.bucket.Name)
+	if err != nil {
+		return fmt.Errorf("weirnats: %w", err)
+	}
+	c := s.CachedInfo().Config
+	if c.Replicas >= k.bucket.Replicas {
+		return nil
+	}
+	c.Replicas = k.bucket.Replicas
+	if _, err := k.js.UpdateStream(ctx, c); err != nil {
+		return fmt.Errorf("weirnats: %w", err)
+	}
+	return nil
+}
+
 // lost forgets the stream after an error: it may have been removed. Without a connection, the error says why
 // there is none.
 func (k *KV) lost(err error) error {

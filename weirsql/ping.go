@@ -14,9 +14,9 @@ import (
 // its own, and resets that key in the same call: no limit is charged. Tables that this charge does not need
 // are looked at for the rights of the user alone.
 func (s *Store) Ping(ctx context.Context) error {
-	text, err := s.querier.Query(ctx, "SELECT CASE WHEN pg_is_in_recovery() THEN 'standby' WHEN v.version < "+strconv.Itoa(schemaVersion)+" THEN 'version ' || v.version"+
-		" ELSE coalesce((SELECT 'denied ' || t || ' ' || quote_ident(current_user) FROM unnest('{states,calls,settlements,nodes}'::text[]) WITH ORDINALITY AS tables (t, at)"+
-		" WHERE NOT (SELECT bool_and(has_table_privilege('"+s.schema+".' || t, p)) FROM unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) p) ORDER BY at LIMIT 1),"+
+	text, err := s.querier.Query(ctx, "SELECT CASE WHEN pg_is_in_recovery() THEN 'standby' WHEN v.version < "+strconv.Itoa(schemaVersion)+" THEN 'version ' || v.version::text"+
+		" ELSE coalesce((SELECT 'denied ' || t || ' ' || pg_catalog.quote_ident(current_user) FROM pg_catalog.unnest('{states,calls,settlements,nodes}'::text[]) WITH ORDINALITY AS tables (t, at)"+
+		" WHERE NOT (SELECT bool_and(has_table_privilege('"+s.schema+".' || t, p)) FROM pg_catalog.unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) p) ORDER BY at LIMIT 1),"+
 		" "+s.schema+".carry_out($1::bigint, $2::bigint, $3::bigint, $4::boolean, $5::text[], '{}', $6::bytea[], '{1,1,0,1,0,0,0,1,1,6,0,0,0,0}', '{\"\",\"\"}')) END"+
 		" FROM (SELECT coalesce(max(version), 0) AS version FROM "+s.schema+".migrations) v",
 		strconv.FormatInt(s.probes, 10), strconv.FormatInt(s.probed.Add(1), 10), strconv.FormatInt(most, 10), strconv.FormatBool(s.opts.Durable),
@@ -26,7 +26,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	case isMissing(err):
 		return fmt.Errorf("weirsql: the tables and functions of schema %s are not there: run `%s`: %w", s.schema, s.opts.Schema.command(), err)
 	case stateOf(err) == "42501": // the schema, or which version its tables have
-		user, _ := s.querier.Query(ctx, "SELECT quote_ident(current_user)")
+		user, _ := s.querier.Query(ctx, "SELECT pg_catalog.quote_ident(current_user)")
 		return fmt.Errorf("weirsql: %w: %s", err, s.grants(user))
 	case err != nil:
 		return fmt.Errorf("weirsql: %w", err)

@@ -82,7 +82,8 @@ func (s Schema) Script() (string, error) {
 	}
 	var b strings.Builder
 	b.WriteString("BEGIN;\n-- One session at a time makes the schema.\nSELECT pg_advisory_xact_lock(8387229063);\n")
-	b.WriteString("SET LOCAL client_min_messages = warning;\n\n")
+	b.WriteString("SET LOCAL client_min_messages = warning;\n")
+	b.WriteString("-- Other users' functions and operators are not looked at, here and in the functions that callers call.\nSET LOCAL search_path = pg_catalog, pg_temp;\n\n")
 	for _, part := range parts {
 		text, err := source.ReadFile("postgres/" + part + ".sql")
 		if err != nil {

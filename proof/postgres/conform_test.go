@@ -68,6 +68,7 @@ func newWorld(t testing.TB) *world {
 	if _, err := w.pool.Exec(t.Context(), "CREATE UNLOGGED TABLE public.clock (us bigint) WITH (fillfactor = 10); INSERT INTO public.clock VALUES (0)"); err != nil {
 		t.Fatal(err)
 	}
+	trap(t, w.pool) // nothing that other users have made is called
 	migrate(t, w.pool, weirsql.Schema{Clock: testClock, Unlogged: true})
 	return w
 }

@@ -48,7 +48,7 @@ END $weir$;
 -- latest, or LOCK where a call with lane 0 has to store the clock of a key. Otherwise it is the reading, how many keys met a step
 -- back of the clock, the farthest one, how many reservations are inexact, and a reply to each charge.
 CREATE OR REPLACE FUNCTION weir.carry_out(lane bigint, number bigint, expiry bigint, durable boolean, limits text[], calendars text[], ids bytea[], charges bigint[], papers text[]) RETURNS text
-LANGUAGE plpgsql AS $weir$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $weir$
 #variable_conflict use_column
 DECLARE
   reading bigint;

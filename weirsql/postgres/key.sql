@@ -8,7 +8,7 @@
 -- Such a refusal was true when that state was read, whatever another session was about to commit: a charge
 -- would leave less, and a settlement that gives back comes after it.
 CREATE OR REPLACE FUNCTION weir.take_key(lane bigint, number bigint, expiry bigint, durable boolean, doubtful boolean, limit_ text, key bytea, n bigint, p bigint, full_ bigint, passes bigint, charges bigint[]) RETURNS text
-LANGUAGE plpgsql AS $weir$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $weir$
 DECLARE
   reading bigint := (extract(epoch from clock_timestamp()) * 1000000)::bigint; -- the clock
   z numeric;         -- when the bucket is full again, in ticks, or when its window began

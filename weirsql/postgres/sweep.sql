@@ -2,7 +2,7 @@
 -- order of their ids after a given one, and leaves out those that are locked. It returns how many it
 -- removed, and the id to go on after, in hex; '' begins again.
 CREATE OR REPLACE FUNCTION weir.sweep(after bytea, most integer, grace bigint) RETURNS text
-LANGUAGE plpgsql AS $weir$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $weir$
 #variable_conflict use_column
 DECLARE
   reading bigint := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
@@ -26,7 +26,7 @@ END $weir$;
 -- beat is a heartbeat of a node that counts for ttl microseconds. It returns how many nodes with the same
 -- prefix are alive.
 CREATE OR REPLACE FUNCTION weir.beat(fleet text, node text, ttl bigint) RETURNS text
-LANGUAGE plpgsql AS $weir$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $weir$
 #variable_conflict use_column
 DECLARE
   reading bigint := (extract(epoch from clock_timestamp()) * 1000000)::bigint;

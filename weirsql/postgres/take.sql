@@ -11,7 +11,7 @@
 -- two versions of its limit, outstanding reservations, promised work, or a clock that stepped back, and where an earlier attempt
 -- of the call goes on. A call that was carried out by a later attempt is an error, which leaves no trace.
 CREATE OR REPLACE FUNCTION weir.take(lane bigint, number bigint, expiry bigint, durable boolean, limits text[], ids bytea[], numbers bigint[]) RETURNS text
-LANGUAGE plpgsql AS $weir$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $weir$
 DECLARE
   reading bigint := (extract(epoch from clock_timestamp()) * 1000000)::bigint; -- the clock
   keys integer := cardinality(ids);
