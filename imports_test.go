@@ -97,7 +97,7 @@ var floors = map[string][]string{
 	"server/guard":         nil,
 	"server/credential":    nil,
 	"server/endpoint":      {"policy", "server/active", "server/descriptors", "server/eventloop", "server/face", "server/guard", "server/listen", "server/policyfile"},
-	"server/hook":          {"policy", "weirhttp", "internal/...", "server/active"},
+	"server/hook":          {".", "policy", "weirhttp", "internal/...", "server/active"},
 	"server/outstanding":   {".", "policy", "internal/heap", "internal/pause"},
 	"server/...":           {".", "policy", "weirhttp", "internal/...", "server/active", "server/endpoint", "server/face", "server/guard", "server/outstanding", "server/hook", "server/policyfile"}, // a face: see tables
 	"server/memory":        {".", "internal/rules"},

@@ -366,7 +366,7 @@ func (c *checker) unused() {
 	}
 	_, hooks := c.Listen.Endpoint("http")
 	if hooks && len(c.Routes) > 0 && len(c.Listen.Gateway) == 0 && len(c.TrustedProxies) == 0 {
-		c.warn("no proxy may use the hooks of listen.http, which the routes are for: /auth refuses every request", "trusted_proxies: [127.0.0.1], with the addresses of your proxies", "listen", "http")
+		c.warn("only calls of /v1/enter are decided by the routes: no proxy may use the hooks of listen.http, and /auth refuses every request", "trusted_proxies: [127.0.0.1], with the addresses of your proxies", "listen", "http")
 		c.problems[len(c.problems)-1].Follows = true
 	}
 	rls, _ := c.Listen.Endpoint("rls")

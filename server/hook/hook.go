@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/httpsyntax"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/active"
@@ -56,6 +57,10 @@ type Response struct {
 	Status   int  // of a request that is not admitted
 	Header   http.Header
 	Body     []byte
+
+	// Of a refusal by a limit: its name, and its decision.
+	By       string
+	Decision weir.Decision
 }
 
 // A Decider decides by the active policy. It is safe for concurrent use.
@@ -71,42 +76,78 @@ func NewDecider(log *slog.Logger, wait time.Duration) *Decider { return &Decider
 // Decide decides about a request. One that no route matches is admitted; one that a queue delays is
 // decided when its turn has come. The error is that of a context that ended before a decision.
 func (d *Decider) Decide(ctx context.Context, p *active.Snapshot, r policy.Request) (*Response, error) {
+	response, _, err := d.decide(ctx, p, r, func(_ context.Context, v *policy.Verdict) error {
+		_ = v.EndAtOnce() // the verdict becomes a refusal if a concurrency limit has no place
+		return nil
+	})
+	return response, err
+}
+
+// Enter is Decide for a caller that says when the request has ended: an admitted request keeps its places at
+// concurrency limits and adaptive limits until Done of the verdict, which is nil if there are none. Estimates of
+// costs stay charged.
+func (d *Decider) Enter(ctx context.Context, p *active.Snapshot, r policy.Request) (*Response, *policy.Verdict, error) {
+	response, v, err := d.decide(ctx, p, r, func(ctx context.Context, v *policy.Verdict) error {
+		v.KeepEstimates()
+		if v.CountsBytes() {
+			v.SettleBytes(max(r.Length, 0))
+		}
+		if err := v.Enter(ctx); err != nil && !errors.Is(err, weir.ErrLimited) {
+			return err
+		}
+		return nil
+	})
+	if response == nil || !response.Admitted || !v.Holds() {
+		v = nil
+	}
+	return response, v, err
+}
+
+// decide decides about a request. end takes the places of an admitted one, or makes the verdict a refusal.
+func (d *Decider) decide(ctx context.Context, p *active.Snapshot, r policy.Request, end func(context.Context, *policy.Verdict) error) (*Response, *policy.Verdict, error) {
 	responses := d.compiled.Load()
 	if responses == nil || responses.of != p {
 		responses = compile(p)
 		d.compiled.Store(responses)
 	}
-	v := p.Engine.DecideContext(ctx, r)
+	verdict := p.Engine.DecideContext(ctx, r)
+	v := &verdict
 	defer func() {
 		for _, e := range v.Events() {
 			d.log.Log(context.Background(), e.LogLevel(), e.String(), "limit", e.Limit)
 		}
 	}()
-	if v.Outcome == policy.Delay {
+	if v.Outcome == policy.Allow || v.Outcome == policy.Delay {
 		turn, cancel := context.WithTimeout(ctx, d.wait)
 		defer cancel()
-		if v.Wait(turn) != nil {
-			return plain(http.StatusServiceUnavailable, "the request waited too long for its turn"), ctx.Err()
+		var err error
+		if v.Outcome == policy.Delay {
+			err = v.Wait(turn)
 		}
-	}
-	if v.Outcome == policy.Allow || v.Outcome == policy.Delay {
-		_ = v.EndAtOnce() // the verdict becomes a refusal if a concurrency limit has no place
+		if err == nil {
+			err = end(turn, v)
+		}
+		if err != nil {
+			return plain(http.StatusServiceUnavailable, "the request waited too long for its turn"), v, ctx.Err()
+		}
 	}
 	switch v.Outcome {
 	case policy.NoRoute:
-		return &Response{Admitted: true, Header: http.Header{}}, nil
+		return &Response{Admitted: true, Header: http.Header{}}, v, nil
 	case policy.Allow, policy.Delay:
-		return &Response{Admitted: true, Header: responses.fields(&v)}, nil
+		return &Response{Admitted: true, Header: responses.fields(v)}, v, nil
 	case policy.Invalid:
-		return plain(http.StatusBadRequest, v.InvalidReason()), nil
+		return plain(http.StatusBadRequest, v.InvalidReason()), v, nil
 	case policy.UnknownCustomer:
-		return responses.unknown(&r), nil
+		return responses.unknown(&r), v, nil
 	case policy.UnverifiedCustomer:
-		return unverified(&r), nil
+		return unverified(&r), v, nil
 	case policy.Left:
-		return nil, cmp.Or(ctx.Err(), v.Err)
+		return nil, v, cmp.Or(ctx.Err(), v.Err)
 	}
-	return responses.refused(&v, &r), nil
+	refused := responses.refused(v, &r)
+	refused.By, refused.Decision = v.Limit, v.Decision
+	return refused, v, nil
 }
 
 // plain returns a response with a line of text.

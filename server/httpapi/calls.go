@@ -139,6 +139,11 @@ func (f *Face) run(c *call, serve func(*Face, *call) (any, error)) (*reply, erro
 		if !x.Allowed && c.r.URL.Query().Get("status") != "200" {
 			r.status = http.StatusTooManyRequests
 		}
+	case *admission:
+		r.body = encoded(result)
+		if !x.Allowed && c.r.URL.Query().Get("status") != "200" {
+			r.status = http.StatusTooManyRequests
+		}
 	case *charged:
 		r.body, r.status = encoded(result), x.status()
 	default:
@@ -174,7 +179,11 @@ func problemOf(err error) *problem {
 		return &problem{Status: http.StatusServiceUnavailable, Detail: short(err.Error()), Field: "reservation", Fix: "send the same call again: it counts once"}
 	case errors.Is(err, outstanding.ErrUnknown):
 		return &problem{Status: http.StatusNotFound, Detail: short(err.Error()), Field: "reservation", Fix: "send the reservation of an answer of /v1/reserve, once"}
-	case errors.Is(err, outstanding.ErrFull):
+	case errors.Is(err, outstanding.ErrPlaceExpired):
+		return &problem{Status: http.StatusGone, Detail: short(err.Error()), Field: "place", Fix: "enter with a longer hold_ms"}
+	case errors.Is(err, outstanding.ErrNoPlace):
+		return &problem{Status: http.StatusNotFound, Detail: short(err.Error()), Field: "place", Fix: "send the place of an answer of /v1/enter, once"}
+	case errors.Is(err, outstanding.ErrFull), errors.Is(err, outstanding.ErrPlacesFull):
 		return &problem{Status: http.StatusServiceUnavailable, Detail: short(err.Error())}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &problem{Status: http.StatusServiceUnavailable, Detail: "the client left before a store responded: nothing is charged"}
@@ -385,7 +394,7 @@ func (f *Face) batch(c *call) (any, error) {
 		var body any
 		err := error(nil)
 		switch {
-		case !ok || op.method != http.MethodPost || op.scope == "" || op.scope == "charge":
+		case !ok || op.method != http.MethodPost || op.scope == "" || op.scope == "charge" || op.scope == "enter":
 			err = &problem{Status: http.StatusBadRequest, Field: fmt.Sprintf("calls[%d].op", i), Detail: fmt.Sprintf("%.40q is not an operation", b.Op), Fix: "write take, peek, reserve, settle or cancel"}
 		default:
 			one := *c

@@ -53,6 +53,7 @@ type Face struct {
 	hook         *hook.Decider
 	warned       atomic.Int64 // when a misconfigured proxy was logged last
 	reservations *outstanding.Table
+	places       *outstanding.Places
 	clients      *clientLimits
 	replays      *replays
 	tokens       atomic.Pointer[tokens] // nil within for none
@@ -91,7 +92,7 @@ func checkClientLimits(file *policyfile.File, o policy.ClientLimits) (wrong []po
 }
 
 func open(ctx context.Context, h face.Host) (face.Face, error) {
-	f := &Face{policy: h.Policy, log: h.Log, hook: hook.NewDecider(h.Log, waitTime), reservations: outstanding.New(outstanding.Options{}), replays: newReplays(time.Now), answers: newAnswers()}
+	f := &Face{policy: h.Policy, log: h.Log, hook: hook.NewDecider(h.Log, waitTime), reservations: outstanding.New(outstanding.Options{}), places: outstanding.NewPlaces(outstanding.Options{}), replays: newReplays(time.Now), answers: newAnswers()}
 	o, _ := h.Policy.File().Policy.Listen.Endpoint(name)
 	f.guard = guard.New(o.Address)
 	f.clients = newClientLimits(o.HTTP.ClientLimits, h.Clock)
@@ -109,7 +110,7 @@ func open(ctx context.Context, h face.Host) (face.Face, error) {
 	} else {
 		f.HTTP = face.NewPlainHTTP(l, f, h.Log)
 	}
-	metrics := []prometheus.Collector{f.answers, reservations(f.reservations)}
+	metrics := []prometheus.Collector{f.answers, reservations(f.reservations), placesHeld(f.places)}
 	if f.clients.memory != nil {
 		metrics = append(metrics, clientMetrics(f.clients.memory)...)
 	}
@@ -126,6 +127,11 @@ func newAnswers() *prometheus.CounterVec {
 func reservations(t *outstanding.Table) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_http_reservations_open", Help: "Reservations that clients of listen.http have neither settled nor cancelled."},
 		func() float64 { return float64(t.Len()) })
+}
+
+func placesHeld(p *outstanding.Places) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_http_places_held", Help: "Requests that clients of listen.http have entered and not left."},
+		func() float64 { return float64(p.Len()) })
 }
 
 // Prepare reads the tokens of the next policy.
@@ -153,10 +159,11 @@ func (c *change) Commit(*active.Snapshot) { c.face.tokens.Store(c.tokens) }
 // Discard has nothing to give back.
 func (c *change) Discard() {}
 
-// Tick reads certificates and tokens again whose files have changed, and ends expired reservations.
+// Tick reads certificates and tokens again whose files have changed, and ends expired reservations and places.
 func (f *Face) Tick() {
 	f.endpoint.Tick()
 	f.reservations.Sweep()
+	f.places.Sweep()
 	f.replays.sweep()
 	file := f.policy.File()
 	o, _ := file.Policy.Listen.Endpoint(name)
@@ -178,6 +185,7 @@ func (f *Face) Tick() {
 // Shutdown lets requests in flight end, and what they have left to do in the background.
 func (f *Face) Shutdown(ctx context.Context) error {
 	err := f.HTTP.Shutdown(ctx)
+	f.places.Close()
 	f.reservations.Close(ctx)
 	return err
 }
@@ -185,6 +193,7 @@ func (f *Face) Shutdown(ctx context.Context) error {
 // Close ends all at once.
 func (f *Face) Close() error {
 	err := f.HTTP.Close()
+	f.places.Close()
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	f.reservations.Close(ended)
@@ -211,6 +220,10 @@ func operationOf(path string) (operation, bool) {
 		return operation{post, "reserve", (*Face).settle}, true
 	case "/v1/cancel":
 		return operation{post, "reserve", (*Face).cancel}, true
+	case "/v1/enter":
+		return operation{post, "enter", (*Face).enter}, true
+	case "/v1/leave":
+		return operation{post, "enter", (*Face).leave}, true
 	case "/v1/charge":
 		return operation{post, "charge", (*Face).charge}, true
 	case "/v1/batch":

@@ -106,10 +106,14 @@ func TestDocumentIsTrue(t *testing.T) {
 	d := readDocument(t)
 	one := `{"limit": "per-user", "key": ["a"]}`
 	own := `{"charges": [{"name": "own", "key": "a", "limit": {"token_bucket": {"rate": "1/h", "burst": 5}}, "cost": 1, "keep": true}, {"name": "own", "key_base64": "/w", "limit": {"all": [{"fixed_window": {"limit": 1, "window": "1h"}}, {"sliding_log": {"limit": 1, "window": "1h"}}]}, "cost": 2}, {"op": "settle", "name": "own", "key": "a", "limit": {"token_bucket": {"rate": "1/h", "burst": 5}}, "cost": 1, "receipt": "bm8", "once": "a7", "once_for_ns": 60000000000}]}`
-	limits := strings.Replace(limits, "burst: 5", "burst: 50", 1)
+	limits := strings.Replace(limits, "burst: 5", "burst: 50", 1) + "  in-flight: { key: client.ip, concurrency: { limit: 50 } }\n  one: { key: header.a, on_missing: skip, concurrency: { limit: 1 } }\n" +
+		"routes: [{ match: /, limits: [in-flight, one], respond: { status: 204 } }]\n"
 	s := serve(t, limits, ", client_limits: {}", nil)
 	_, out := s.post("reserve", one)
 	id := out["reservation"].(string)
+	const entered = `{"request": {"path": "/"}}`
+	_, out = s.post("enter", entered)
+	place := out["place"].(string)
 	body := map[string][]string{ // of each operation, the first is accepted
 		"take":    {one, `{"limits": [` + one + `]}`},
 		"peek":    {one},
@@ -118,6 +122,8 @@ func TestDocumentIsTrue(t *testing.T) {
 		"cancel":  {`{"reservation": "` + id + `"}`},
 		"batch":   {`{"calls": [{"op": "take", "call": ` + one + `}, {"op": "cancel", "call": {"reservation": "x"}}]}`},
 		"charge":  {own},
+		"enter":   {entered, `{"request": {"path": "/", "method": "POST", "host": "h.example", "client": "2001:db8::1", "headers": {"X-A": "b"}, "length": 5}, "hold_ms": 1000}`},
+		"leave":   {`{"place": "` + place + `"}`},
 	}
 	seen := map[string]bool{}
 	note := func(s *service, method, op, text string, fields ...string) int {
@@ -159,6 +165,8 @@ func TestDocumentIsTrue(t *testing.T) {
 		{"settle", `{"reservation": "` + expired + `", "cost": 1}`}, {"cancel", `{"reservation": "` + expired + `"}`},
 		{"settle", `{"reservation": "none", "cost": 1}`}, {"cancel", `{"reservation": "none"}`},
 		{"charge", `{"charges": [{"name": "own", "limit": {"no": {}}}]}`},
+		{"leave", `{"place": "` + expired + `"}`}, {"leave", `{"place": "none"}`},
+		{"enter", `{"request": {"path": "/", "headers": {"A": "b"}}}`}, {"enter", `{"request": {"path": "/", "headers": {"A": "b"}}}`},
 	} {
 		note(s, "POST", x[0], x[1])
 	}

@@ -21,7 +21,7 @@ import (
 const tokensFix = "write a list: - { name: checkout, sha256: HASH, scopes: [take, peek] }, where HASH is of: printf %s TOKEN | sha256sum"
 
 // scopes are what a token may be for.
-var scopes = []string{"take", "peek", "reserve", "usage", "hook", "charge"}
+var scopes = []string{"take", "peek", "reserve", "usage", "hook", "charge", "enter"}
 
 // Bounds of a file with tokens.
 const (

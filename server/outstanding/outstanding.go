@@ -142,6 +142,12 @@ const timeBytes = 8
 
 // New returns an empty table.
 func New(o Options) *Table {
+	t := &Table{o: o.withDefaults(), byID: map[identifier]*reservation{}, bounds: map[string]amount{}}
+	t.life, t.end = context.WithCancel(context.Background())
+	return t
+}
+
+func (o Options) withDefaults() Options {
 	o.Max = cmp.Or(o.Max, 100_000)
 	o.PerCaller = cmp.Or(o.PerCaller, 20_000)
 	o.MaxBytes = cmp.Or(o.MaxBytes, 256<<20)
@@ -149,9 +155,7 @@ func New(o Options) *Table {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	t := &Table{o: o, byID: map[identifier]*reservation{}, bounds: map[string]amount{}}
-	t.life, t.end = context.WithCancel(context.Background())
-	return t
+	return o
 }
 
 // Add keeps the reservation of an answer for a time. If it returns ErrFull, the reservation is cancelled.
