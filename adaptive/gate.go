@@ -102,8 +102,47 @@ func (g *gate) tryEnter(r Request) (Hold, bool) {
 	return Hold{}, false
 }
 
+// attempt takes a place, or leaves no trace: the request comes again.
+func (g *gate) attempt(r Request) (h Hold, ok bool) {
+	g.mu.Lock()
+	defer g.unlock()
+	a := g.look(r)
+	p := &g.parts[a.part]
+	if g.check(p, a.level, a.rank, a.free) != admitted {
+		return h, false
+	}
+	g.note(p, a)
+	p.admitted++
+	return g.occupy(a.part), true
+}
+
 // arrive decides about a request that has just come, under the lock. It returns its part.
 func (g *gate) arrive(r Request) (int, reason) {
+	a := g.look(r)
+	p := &g.parts[a.part]
+	g.note(p, a)
+	why := g.check(p, a.level, a.rank, a.free)
+	if why == admitted {
+		p.admitted++
+	}
+	return a.part, why
+}
+
+// An arrival is a request at a moment.
+type arrival struct {
+	part, level, rank int
+	free, now         int64
+}
+
+// note counts an arrival.
+func (g *gate) note(p *part, a arrival) {
+	p.count(a.rank)
+	p.see(a.level, a.free, float64(g.places), a.now)
+	g.latest = a.now
+}
+
+// look brings the gate up to date, under the lock, and returns where a request stands.
+func (g *gate) look(r Request) arrival {
 	l := g.l
 	l.word.Or(busy)
 	now := l.now()
@@ -122,15 +161,7 @@ func (g *gate) arrive(r Request) (int, reason) {
 		user = l.word.Load()>>numberShift + p.arrived<<32
 	}
 	rank := level<<userBits | int(spread(user, now)>>(64-userBits))
-	p.count(rank)
-	free := g.free(i)
-	p.see(level, free, float64(g.places), now)
-	why := g.check(p, level, rank, free)
-	if why == admitted {
-		p.admitted++
-	}
-	g.latest = now
-	return i, why
+	return arrival{part: i, level: level, rank: rank, free: g.free(i), now: now}
 }
 
 // unlock ends what arrive has begun. From then on requests need the lock no more if nobody waits,

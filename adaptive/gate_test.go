@@ -231,6 +231,28 @@ func TestQueueOrder(t *testing.T) {
 	}
 }
 
+// TestAttempt: an attempt takes a place, or counts nothing: neither with the lock nor without it.
+func TestAttempt(t *testing.T) {
+	for _, q := range []Queue{{}, {Length: 2}} {
+		for _, r := range []Request{{}, {User: 7, Priority: Sheddable}} {
+			l, err := New(Options{Algorithm: Knee{Initial: 1, Max: 1}, Queue: q})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				h, ok := l.Attempt(r)
+				if _, again := l.Attempt(r); !ok || again || l.InFlight() != 1 {
+					t.Errorf("%+v %+v: %t, then %t, %d in flight", q, r, ok, again, l.InFlight())
+				}
+				h.Done(weir.OK)
+			}
+			if got := l.Outcomes(); got != (Outcomes{OK: 2}) {
+				t.Errorf("%+v %+v: %+v", q, r, got)
+			}
+		}
+	}
+}
+
 // TestQueueEnds: who waits is refused when it has waited for long, when a more important one takes
 // its place, or leaves with its context; and a queue that never gets empty makes nobody wait long.
 func TestQueueEnds(t *testing.T) {

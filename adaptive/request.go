@@ -75,6 +75,15 @@ func (l *Limiter) EnterAs(ctx context.Context, r Request) (Hold, error) {
 // allocate.
 func (l *Limiter) TryEnterAs(r Request) (Hold, bool) { return l.take(l.leaves(r), &r) }
 
+// Attempt is TryEnterAs that counts nothing if there is no place: for a request about which EnterAs, or another
+// limiter, decides then.
+func (l *Limiter) Attempt(r Request) (Hold, bool) {
+	if h, ok := l.take(l.leaves(r), nil); ok || l.plain() {
+		return h, ok
+	}
+	return l.gate.attempt(r)
+}
+
 // Name returns the name of the limiter, which is Decision.By of a refusal.
 func (l *Limiter) Name() string { return l.name }
 

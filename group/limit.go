@@ -226,10 +226,11 @@ func (p adaptivePlace) decision(allowed bool) weir.Decision {
 }
 
 func (p adaptivePlace) take(context.Context, int64) (held, weir.Decision, error) {
-	if p.l.Queues() && !p.l.HasPlace(p.as) {
-		return held{}, p.decision(false), nil // it counts as refused when it has waited in vain
+	enter := p.l.TryEnterAs
+	if p.l.Queues() {
+		enter = p.l.Attempt // it counts as refused when it has waited in vain
 	}
-	h, ok := p.l.TryEnterAs(p.as)
+	h, ok := enter(p.as)
 	return held{done: h.Done}, p.decision(ok), nil
 }
 

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"bytes"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"os"
@@ -125,6 +127,37 @@ func TestDashboardLive(t *testing.T) {
 	}
 	if strings.Contains(got.text, "anna") || strings.Contains(got.text, "127.0.0.1\"") {
 		t.Error(got.text)
+	}
+}
+
+// TestDashboardAdaptive: the adaptive limits of routes and those of the targets of upstreams.
+func TestDashboardAdaptive(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "policy.yaml")
+	write(t, path, `listen: { gateway: "127.0.0.1:0", admin: "127.0.0.1:0" }
+upstreams: { app: { url: "http://127.0.0.1:1", adaptive: { knee: { initial: 7 } } } }
+routes: [{ match: /, upstream: app, adaptive: {} }]
+`)
+	r := serve(t, Options{Path: path})
+	t.Cleanup(func() { r.end(t) })
+	resp, err := http.Get("http://" + r.Gateway + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	got := api{t: t, url: "http://" + r.Admin}.ask("GET", "/v1/live", "")
+	var live struct{ Adaptive json.RawMessage }
+	if err := json.Unmarshal([]byte(got.text), &live); err != nil {
+		t.Fatal(err)
+	}
+	var flat bytes.Buffer
+	if err := json.Compact(&flat, live.Adaptive); err != nil {
+		t.Fatal(err)
+	}
+	const want = `[{"limit":"adaptive:/","now":20,"in_flight":0,"waiting":0,"ok":0,"dropped":1,"refused":0},` +
+		`{"limit":"adaptive:app","target":"127.0.0.1:1","now":7,"in_flight":0,"waiting":0,"ok":0,"dropped":1,"refused":0}]`
+	if flat.String() != want {
+		t.Errorf("%s, want %s", &flat, want)
 	}
 }
 

@@ -44,6 +44,9 @@ limits:`, 1)
 		{"grant per-sku 8 --for 1h --set burts=5 --admin AT", 1, "", `did you mean "burst"?`},
 		{"lift per-sku 8 --admin AT", 0, "lifted\n", ""},
 		{"lift per-sku 8 --admin AT", 1, "", "neither a ban nor a grant"},
+		{"usage --export csv --admin AT", 0, "limit,key,allowed,used", ""},
+		{"usage --export csv --admin NOBODY", 1, "", "nothing listens there: start weir serve"},
+		{"usage --export xml --admin AT", 1, "", "csv"},
 	} {
 		names := strings.NewReplacer("FILE", dir, "AT", at, "HOST", admin, "NOBODY", nobody, "OTHER", "http://"+other)
 		code, out, stderr := weir(t, "", strings.Fields(names.Replace(c.args))...)

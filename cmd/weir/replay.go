@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -93,6 +95,9 @@ func (f *replayFlags) run(cmd *cobra.Command, args []string) (err error) {
 	if len(logs) == 0 {
 		return &usageError{errors.New("the policy or the log is missing: write weir replay FILE LOG..., with at least one log")}
 	}
+	if f.suggest != "" && isShares(logs[0]) {
+		return &usageError{fmt.Errorf("there is no log %s: write --suggest=%s for a share of the clients", logs[0], logs[0])}
+	}
 	if f.config != "" {
 		if f.o.Policy, err = f.load(cmd, f.config); err != nil {
 			return err
@@ -112,6 +117,17 @@ func (f *replayFlags) run(cmd *cobra.Command, args []string) (err error) {
 // isPolicyName reports whether an argument is a policy file rather than a log, where either may stand.
 func isPolicyName(name string) bool {
 	return strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml")
+}
+
+// isShares reports whether an argument is no log, but what was meant for --suggest.
+func isShares(name string) bool {
+	for part := range strings.SplitSeq(name, ",") {
+		if _, err := strconv.ParseFloat(part, 64); err != nil {
+			return false
+		}
+	}
+	_, err := os.Stat(name)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // load reads a policy.

@@ -110,6 +110,7 @@ func TestReplayPage(t *testing.T) {
 		{"--suggest with --compare", []string{"p.yaml", "--suggest", "--compare", "p.yaml", "a.log"}},
 		{"is no share of clients", []string{"--suggest=100", "a.log"}},
 		{"is missing: write", []string{"--suggest", "p.yaml"}},
+		{"write --suggest=99,99.5 for", []string{"--suggest", "99,99.5", "a.log"}},
 	} {
 		if code, _, errs := weir(t, "", append([]string{"replay"}, c.args...)...); code != 2 || !strings.Contains(errs, c.want) {
 			t.Errorf("%v: %d, %s", c.args, code, errs)

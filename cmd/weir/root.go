@@ -140,6 +140,9 @@ func inOurWords(c *cobra.Command, given []string, err error) error {
 	}
 	wanted := strings.Fields(c.Use)[1:]
 	for i, name := range wanted {
+		if name == "|" || strings.HasPrefix(name, "-") { // a flag is no argument
+			break
+		}
 		if i >= len(given) && !strings.HasPrefix(name, "[") {
 			return fmt.Errorf("%s is missing: write %s %s", strings.TrimSuffix(name, "..."), c.CommandPath(), strings.Join(wanted, " "))
 		}

@@ -22,6 +22,26 @@ type liveCounts struct {
 		Name    string `json:"name"`
 		Breaker string `json:"breaker"`
 	} `json:"stores"`
+	Adaptive []struct {
+		Limit   string `json:"limit"`
+		Target  string `json:"target"`
+		Waiting int    `json:"waiting"`
+		OK      uint64 `json:"ok"`
+		Dropped uint64 `json:"dropped"`
+		Refused uint64 `json:"refused"`
+	} `json:"adaptive"`
+}
+
+// withAdaptive lists the adaptive limits behind the others. They have no keys, and what they have admitted counts when it
+// has ended.
+func (l *liveCounts) withAdaptive() {
+	for _, a := range l.Adaptive {
+		name := a.Limit
+		if a.Target != "" {
+			name += " " + a.Target
+		}
+		l.Limits = append(l.Limits, liveLimit{Name: name, Allowed: a.OK + a.Dropped, Limited: a.Refused, Waiting: a.Waiting})
+	}
 }
 
 // liveLimit is a limit in it.
@@ -145,6 +165,7 @@ func (s *topServer) load(ctx context.Context, identities bool) (r reading) {
 	if r.err = s.ask(ctx, "GET", s.addresses[0]+"/v1/live", nil, "", &r.live); r.err != nil {
 		return r
 	}
+	r.live.withAdaptive()
 	q := url.Values{"n": {fmt.Sprint(topKeys)}}
 	if identities {
 		q.Set("identities", "1")

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -76,6 +77,29 @@ func TestTopCountsAsTheDashboard(t *testing.T) {
 	m.add(r)
 	if all := m.rates(); len(all) != 1 || all[0].allowed != 321 || all[0].refused != 65 {
 		t.Errorf("%+v", all)
+	}
+}
+
+// TestTopShowsAdaptiveLimits: limits of requests in flight that find themselves stand behind the others, each target of
+// an upstream by its address.
+func TestTopShowsAdaptiveLimits(t *testing.T) {
+	m := topWith(t, `[]`)
+	m.width = 100
+	for i, counts := range []string{`"ok": 10, "dropped": 2, "refused": 1`, `"ok": 40, "dropped": 4, "refused": 8, "waiting": 3`} {
+		r := reading{at: time.Unix(int64(i+2), 0)}
+		all := fmt.Sprintf(`{"now_ms": %d, "limits": [{"name": "pair"}], "adaptive": [{"limit": "adaptive:app", "target": "127.0.0.1:9000", %s}]}`, 2000+1000*i, counts)
+		if err := json.Unmarshal([]byte(all), &r.live); err != nil {
+			t.Fatal(err)
+		}
+		r.live.withAdaptive()
+		m.add(r)
+	}
+	if view := m.View(); !strings.Contains(view, "adaptive:app 127.0.0.1:9000         7.0        32.0         0.0       0.0        3        0") {
+		t.Error(view)
+	}
+	m.width = 80
+	if view := m.View(); !strings.Contains(view, "adaptive:app 127.0.0.1:…") {
+		t.Error(view)
 	}
 }
 

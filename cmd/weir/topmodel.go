@@ -45,6 +45,12 @@ var columns = []struct {
 	{"keys", func(r *rates) float64 { return float64(r.keys) }},
 }
 
+// Cells for the name of a limit, at least, and for the columns beside it.
+const (
+	shortName  = 24
+	besideName = 64
+)
+
 // A row is a line of the limits: a limit with a roll_out has two.
 type row struct {
 	name string
@@ -291,10 +297,14 @@ func (t *top) View() string {
 	}
 	all := t.rates()
 	room := max(t.height-6-len(t.now.live.Stores), 4)
-	line(false, "%-24s %11s %11s %11s %9s %8s %8s", "LIMIT", "refused/s", "admitted/s", "delayed/s", "errors/s", "waiting", "keys")
+	wide := shortName // names that are longer get what room there is
+	for _, r := range all {
+		wide = max(wide, min(ansi.StringWidth(r.text), t.width-besideName))
+	}
+	line(false, "%-*s %11s %11s %11s %9s %8s %8s", wide, "LIMIT", "refused/s", "admitted/s", "delayed/s", "errors/s", "waiting", "keys")
 	at := slices.IndexFunc(all, func(r rates) bool { return r.row == t.limit })
 	for _, r := range window(all, at, room/2) {
-		line(!t.onKeys && r.row == t.limit, "%-24s %11.1f %11.1f %11.1f %9.1f %8d %8d", cut24(r.text), r.refused, r.allowed, r.delayed, r.errors, r.waiting, r.keys)
+		line(!t.onKeys && r.row == t.limit, "%-*s %11.1f %11.1f %11.1f %9.1f %8d %8d", wide, ansi.Truncate(r.text, wide, "…"), r.refused, r.allowed, r.delayed, r.errors, r.waiting, r.keys)
 	}
 	keys := t.keys()
 	line(false, "")
@@ -336,9 +346,6 @@ func (t *top) footer() string {
 	}
 	return "up/down choose  tab limits/keys  s sort  / filter  i identities  b ban  l lift  q quit"
 }
-
-// cut24 cuts a name for its column.
-func cut24(text string) string { return ansi.Truncate(text, 24, "…") }
 
 // window returns most elements with the one at a position among them.
 func window[T any](all []T, at, most int) []T {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -119,15 +118,10 @@ func (s *servers) copy(cmd *cobra.Command, address string) error {
 	client := *s.client
 	client.Timeout = 0 // all keys may take long
 	resp, err := client.Do(req)
-	if err != nil {
-		return err
+	if err != nil || resp.StatusCode != http.StatusOK {
+		return s.failure(req, resp, err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		r := &refused{Detail: "it responded " + resp.Status}
-		_ = json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(r)
-		return r
-	}
 	_, err = io.Copy(cmd.OutOrStdout(), resp.Body)
 	return err
 }

@@ -243,7 +243,7 @@ func (d *decided) line() string {
 	if d.Capacity > 0 {
 		text += fmt.Sprintf("  %d of %d left", d.Left, d.Capacity)
 	}
-	if d.Cost != 1 {
+	if d.Cost != 1 && (d.Cost != 0 || d.Decision != "deny") { // bans and adaptive limits have no cost
 		text += fmt.Sprintf("  cost %d", d.Cost)
 	}
 	switch {

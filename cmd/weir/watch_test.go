@@ -137,3 +137,18 @@ func TestShown(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestWatchNamesNoCostOfABan: what an adaptive limit or a ban refuses has no cost, and other requests without a cost
+// have one of 0.
+func TestWatchNamesNoCostOfABan(t *testing.T) {
+	for want, d := range map[string]decided{
+		"at  deny    adaptive:app     -                    /  0 of 2 left  no wait helps": {Limit: "adaptive:app", Decision: "deny", Capacity: 2},
+		"at  deny    a                -                    /  banned":                     {Limit: "a", Decision: "deny", Banned: true},
+		"at  allow   a                -                    /  2 of 2 left  cost 0":        {Limit: "a", Decision: "allow", Capacity: 2, Left: 2},
+	} {
+		d.At, d.Route = "at", "/"
+		if got := d.line(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -2,6 +2,8 @@ package admin
 
 import (
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirflow/weir"
@@ -69,8 +71,10 @@ type storeLive struct {
 
 type adaptiveLive struct {
 	Limit    string `json:"limit"`
+	Target   string `json:"target,omitempty"` // of an upstream
 	Now      int64  `json:"now"`
 	InFlight int64  `json:"in_flight"`
+	Waiting  int64  `json:"waiting"`
 	OK       uint64 `json:"ok"`
 	Dropped  uint64 `json:"dropped"`
 	Refused  uint64 `json:"refused"`
@@ -98,10 +102,61 @@ func (p *api) live(w http.ResponseWriter, _ *http.Request) error {
 		out.Stores = append(out.Stores, one)
 	}
 	for _, a := range engine.AdaptiveCounts() {
-		out.Adaptive = append(out.Adaptive, adaptiveLive{a.Name, a.Limit, a.InFlight, a.Outcomes.OK, a.Outcomes.Dropped, a.Outcomes.Refused})
+		out.Adaptive = append(out.Adaptive, adaptiveLive{
+			Limit: a.Name, Now: a.Limit, InFlight: a.InFlight, Waiting: int64(a.Waiting), OK: a.Outcomes.OK, Dropped: a.Outcomes.Dropped, Refused: a.Outcomes.Refused,
+		})
 	}
+	targets, err := p.targetsLive(engine.Policy().Upstreams)
+	if err != nil {
+		return err
+	}
+	out.Adaptive = append(out.Adaptive, targets...)
 	answer(w, http.StatusOK, "application/json", out)
 	return nil
+}
+
+// targetsLive is the adaptive limits of upstreams, as the metrics of the gateway have them.
+func (p *api) targetsLive(of []policy.Upstream) ([]adaptiveLive, error) {
+	if !slices.ContainsFunc(of, func(u policy.Upstream) bool { return u.Adaptive.On }) {
+		return nil, nil
+	}
+	families, err := p.registry.Gather()
+	if err != nil {
+		return nil, err
+	}
+	var all []adaptiveLive
+	for _, f := range families {
+		if !strings.HasPrefix(f.GetName(), "weir_upstream_adaptive_") {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			name, target := policy.AdaptiveName(labels["upstream"]), labels["target"]
+			i := slices.IndexFunc(all, func(a adaptiveLive) bool { return a.Limit == name && a.Target == target })
+			if i < 0 {
+				i, all = len(all), append(all, adaptiveLive{Limit: name, Target: target})
+			}
+			a := &all[i]
+			switch gauge, counter := int64(m.GetGauge().GetValue()), uint64(m.GetCounter().GetValue()); f.GetName() + labels["outcome"] {
+			case "weir_upstream_adaptive_limit":
+				a.Now = gauge
+			case "weir_upstream_adaptive_in_flight":
+				a.InFlight = gauge
+			case "weir_upstream_adaptive_queued":
+				a.Waiting = gauge
+			case "weir_upstream_adaptive_requests_totalok":
+				a.OK = counter
+			case "weir_upstream_adaptive_requests_totaldropped":
+				a.Dropped = counter
+			case "weir_upstream_adaptive_requests_totalrefused":
+				a.Refused = counter
+			}
+		}
+	}
+	return all, nil
 }
 
 func limitsLive(engine *policy.Engine) []limitLive {

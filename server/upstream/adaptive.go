@@ -25,12 +25,12 @@ func (t *Target) adapt(of policy.Adaptive, limit *adaptive.Limiter) {
 // hasPlace reports whether a request may find a place at the target's adaptive limit.
 func (t *Target) hasPlace(as adaptive.Request) bool { return t.limit == nil || t.limit.HasPlace(as) }
 
-// enter takes a place at the target's adaptive limit.
-func (t *Target) enter(as adaptive.Request) (h adaptive.Hold, ok bool) {
+// attempt takes a place at the target's adaptive limit. Without one, the limit counts nothing.
+func (t *Target) attempt(as adaptive.Request) (h adaptive.Hold, ok bool) {
 	if t.limit == nil {
 		return h, true
 	}
-	return t.limit.TryEnterAs(as)
+	return t.limit.Attempt(as)
 }
 
 // most is how many targets are asked for a place. Those that seem to have none are not asked.
@@ -54,17 +54,22 @@ func (u *Upstream) choose(as adaptive.Request, waits bool, may func(*Target) boo
 			break
 		}
 		var ok bool
-		if h, ok = best.enter(as); ok {
+		if h, ok = best.attempt(as); ok {
 			return best, h, false
 		}
 		refused, overloaded = append(refused, best), true
 	}
-	if !overloaded || len(refused) > 0 || waits {
+	if !overloaded || waits {
 		return nil, h, overloaded
 	}
 	// One of the limits hears of the refusal, and may have a place by now.
-	if best = u.least(func(t *Target) bool { return may(t) && t.limit != nil }); best != nil {
-		if h, ok := best.enter(as); ok {
+	if len(refused) > 0 {
+		best = refused[0]
+	} else {
+		best = u.least(func(t *Target) bool { return may(t) && t.limit != nil })
+	}
+	if best != nil {
+		if h, ok := best.limit.TryEnterAs(as); ok {
 			return best, h, false
 		}
 	}

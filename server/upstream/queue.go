@@ -131,7 +131,7 @@ func (u *Upstream) left(t *Target, h adaptive.Hold, o weir.Outcome) {
 				return
 			}
 			var ok bool
-			if w.hold, ok = t.limit.TryEnterAs(w.as); !ok {
+			if w.hold, ok = t.limit.Attempt(w.as); !ok {
 				return
 			}
 			w.handed = t

@@ -112,6 +112,44 @@ func TestQueueHandsOver(t *testing.T) {
 	})
 }
 
+// TestRefusedOnce: a request that other users went before was asked for again on its way to the queue, and at each of
+// several targets, and counted as refused as often.
+func TestRefusedOnce(t *testing.T) {
+	for _, weights := range [][]int{{1}, {1, 1, 1}} {
+		for _, q := range []adaptive.Queue{{}, {Length: 4, Wait: 5 * time.Millisecond}} {
+			synctest.Test(t, func(t *testing.T) {
+				u := adaptively(8, weights...)
+				u.Adaptive.Queue = q
+				b := newBench(t, u)
+				var served, refused atomic.Uint64
+				for i := range uint64(6000) {
+					go func() {
+						p, err := b.Enter(t.Context(), adaptive.Request{User: 1 + i%100*0x9E3779B97F4A7C15}, nil)
+						if err != nil {
+							refused.Add(1)
+							return
+						}
+						served.Add(1)
+						time.Sleep(time.Duration(5+i%7*5) * time.Millisecond)
+						p.Done(weir.OK)
+					}()
+					time.Sleep(500 * time.Microsecond / time.Duration(len(weights)))
+				}
+				time.Sleep(time.Second)
+				var counted, others uint64
+				for _, target := range b.Stats()[0].Targets {
+					counted += target.Adaptive.Outcomes.Refused
+					others += target.Adaptive.Reasons.OtherUsers
+				}
+				if served.Load() == 0 || others == 0 || counted != refused.Load() {
+					t.Errorf("%d targets, queue of %d: %d served, %d refused, and %d counted, %d of them for other users",
+						len(weights), q.Length, served.Load(), refused.Load(), counted, others)
+				}
+			})
+		}
+	}
+}
+
 // TestQueueAcrossPolicies: a request that was about to wait panicked if an update took the adaptive limit away
 // at that moment.
 func TestQueueAcrossPolicies(t *testing.T) {

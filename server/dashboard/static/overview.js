@@ -92,5 +92,5 @@ function adaptive (live) {
   if (live.adaptive.length === 0) return null
   return h('section', { class: 'card' }, table(t('Adaptive limits'), [
     { label: t('Limit') }, { label: t('in force'), number: true }, { label: t('in flight'), number: true }, { label: t('dropped'), number: true }, { label: t('refused'), number: true }
-  ], live.adaptive.map(a => [a.limit, whole(a.now), whole(a.in_flight), whole(a.dropped), whole(a.refused)])))
+  ], live.adaptive.map(a => [a.target ? a.limit + ' ' + a.target : a.limit, whole(a.now), whole(a.in_flight), whole(a.dropped), whole(a.refused)])))
 }
