@@ -72,8 +72,11 @@ type value struct {
 	text  string // where it is from; of an absent one, why it is absent
 }
 
-// Level returns the level of a signal, or false if it is absent.
+// Level returns the level of a signal, or false if it is absent, or none of All.
 func (r *Reading) Level(s Signal) (float64, bool) {
+	if s < 0 || s >= signalCount {
+		return 0, false
+	}
 	v := &r.values[s]
 	return v.level, v.known
 }
@@ -81,6 +84,9 @@ func (r *Reading) Level(s Signal) (float64, bool) {
 // Origin returns what the level of a signal is read from, such as a file; of an absent signal, why
 // it is absent.
 func (r *Reading) Origin(s Signal) string {
+	if s < 0 || s >= signalCount {
+		return "there is no such signal"
+	}
 	if v := &r.values[s]; v.known || v.text != "" {
 		return v.text
 	}

@@ -86,3 +86,13 @@ func TestThresholds(t *testing.T) {
 		t.Error("the disk is watched")
 	}
 }
+
+// TestReadingOfNoSignal: a number that is no signal has no level.
+func TestReadingOfNoSignal(t *testing.T) {
+	var r signals.Reading
+	for _, s := range []signals.Signal{-1, signals.Signal(len(signals.All()))} {
+		if level, ok := r.Level(s); ok || level != 0 || r.Origin(s) == "" {
+			t.Errorf("%d: %v, %v", s, level, ok)
+		}
+	}
+}
