@@ -35,6 +35,7 @@ func TestLoneCall(t *testing.T) {
 			if err := take(ctx, s, "a"); err != nil {
 				t.Error(err)
 			}
+			synctest.Wait() // the sender of the call has ended
 		}
 		// the first; two that find a reply before them, of which one can be cancelled; one that is lost, and its
 		// repetition; two more, the first of which finds a reply again
