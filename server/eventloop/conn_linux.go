@@ -209,11 +209,11 @@ func (c *Conn) happened(events uint32) bool {
 		bits |= hungUp
 	}
 	old := c.state.Or(bits)
+	if old&awaited != 0 { // first: also while the Handler waits, other goroutines may wait for room to send
+		c.tell()
+	}
 	if bits&readable != 0 && c.unpark() {
 		return true
-	}
-	if old&awaited != 0 {
-		c.tell()
 	}
 	if bits&hungUp&^old != 0 && old&started != 0 {
 		c.handler.HungUp()
