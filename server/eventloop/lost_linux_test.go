@@ -40,8 +40,8 @@ func TestWriterWhileItWaits(t *testing.T) {
 		return true
 	}
 	s.run()
-	const size = 8 << 20 // more than the system takes
-	for range 20 {
+	const size = 32 << 20 // more than the system takes
+	for range 8 {
 		written := make(chan error, 1)
 		go func() {
 			_, err := c.Write(make([]byte, size))
