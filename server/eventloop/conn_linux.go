@@ -49,6 +49,7 @@ const (
 	closed
 	awaited // goroutines may wait for the connection: changes are told them
 	asksOut // it is registered for writable
+	urgent  // urgent data has come: a read ends before it, although there may be more
 )
 
 // fdClosed says that the file descriptor is to be closed by its last user.
@@ -199,8 +200,11 @@ func (c *Conn) unpark() bool {
 // happened notes an event, and reports whether the connection is to be served.
 func (c *Conn) happened(events uint32) bool {
 	bits := uint32(0)
-	if events&(unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
+	if events&(unix.EPOLLIN|unix.EPOLLPRI|unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
 		bits |= readable
+	}
+	if events&unix.EPOLLPRI != 0 {
+		bits |= urgent
 	}
 	if events&(unix.EPOLLOUT|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
 		bits |= writable
@@ -209,11 +213,11 @@ func (c *Conn) happened(events uint32) bool {
 		bits |= hungUp
 	}
 	old := c.state.Or(bits)
+	if old&awaited != 0 { // first: also while the Handler waits, other goroutines may wait for room to send
+		c.tell()
+	}
 	if bits&readable != 0 && c.unpark() {
 		return true
-	}
-	if old&awaited != 0 {
-		c.tell()
 	}
 	if bits&hungUp&^old != 0 && old&started != 0 {
 		c.handler.HungUp()

@@ -45,7 +45,7 @@ func (c *Conn) readNow(p []byte) (int, error) {
 	case errno != 0:
 		c.state.Or(readable)
 		return 0, errno
-	case n == 0 || n == min(len(p), mostAtOnce) || c.state.Load()&hungUp != 0:
+	case n == 0 || n == min(len(p), mostAtOnce) || c.state.Load()&(hungUp|urgent) != 0:
 		c.state.Or(readable) // the end can be read again, and there may be more
 	}
 	return n, nil
@@ -177,7 +177,7 @@ func (c *Conn) asksForRoom() bool {
 	if c.state.Or(asksOut)&asksOut != 0 {
 		return true
 	}
-	return c.loop.control(unix.EPOLL_CTL_MOD, c, unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLOUT) == nil
+	return c.loop.control(unix.EPOLL_CTL_MOD, c, received|unix.EPOLLOUT) == nil
 }
 
 // A direction is what a goroutine waits for.

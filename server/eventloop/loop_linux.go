@@ -324,12 +324,15 @@ func (l *loop) add(c *Conn) bool {
 	s := &l.slots[c.at]
 	s.conn, c.age = c, s.age
 	l.mu.Unlock()
-	if l.control(unix.EPOLL_CTL_ADD, c, unix.EPOLLIN|unix.EPOLLRDHUP) != nil {
+	if l.control(unix.EPOLL_CTL_ADD, c, received) != nil {
 		l.remove(c)
 		return false
 	}
 	return true
 }
+
+// received are the events of what a client sends, and of its end.
+const received = unix.EPOLLIN | unix.EPOLLPRI | unix.EPOLLRDHUP
 
 // control registers a connection for events. Each is reported once, when it happens.
 func (l *loop) control(op int, c *Conn, events uint32) error {

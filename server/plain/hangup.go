@@ -28,12 +28,16 @@ const loopToken = 1
 // register reports whether a hangup of the client is noticed. It registers the connection at its
 // first call. h.mu is locked.
 func (h *hangup) register(c *conn) bool {
-	if h.token != 0 || h.fails {
-		return !h.fails
+	if h.fails {
+		return false
 	}
 	if c.loop != nil {
 		h.token = loopToken
+		// asked for each request: HungUp is not called for a client that has left with its request
 		h.gone = h.gone || c.loop.HasHungUp()
+		return true
+	}
+	if h.token != 0 {
 		return true
 	}
 	if c.hangups != nil {
