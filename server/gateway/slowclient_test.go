@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 // onePlace is a policy with one place for all requests.
@@ -35,7 +36,11 @@ func rawRequest(t *testing.T, url, text string) net.Conn {
 func TestSlowUploadKeepsNoPlace(t *testing.T) {
 	for name, header := range map[string]string{"length": "Content-Length: 10\r\n\r\nhello", "chunked": "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"} {
 		t.Run(name, func(t *testing.T) {
-			g, front, _ := start(t, onePlace, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) }))
+			g, front, _ := start(t, onePlace, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				time.Sleep(300 * time.Millisecond) // much longer than what a busy machine takes to write a response
+				w.Write(body)
+			}))
 			conn := rawRequest(t, front.URL, "POST / HTTP/1.1\r\nHost: x\r\n"+header)
 			until(t, func() bool { return g.Buffers().Memory > 0 })
 			if got := told(t, front.URL); got != "200" {
