@@ -74,7 +74,7 @@ func (l *Limiter) decide(d *Decision, cost int64, charge bool) {
 			// this goroutine may have stood still since it read the clock: others then charged by later
 			// readings, and what has come back since is hidden from this one
 			again = true
-			if later := l.now(); later > now && f.Covers(later) {
+			if later := l.reading(false); later > now && f.Covers(later) {
 				t = f.At(later)
 				continue
 			}

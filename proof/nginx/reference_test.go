@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -233,21 +234,22 @@ func TestReferenceDelay(t *testing.T) {
 // holdingServer is an upstream that responds 200, to some requests only when the test releases them.
 type holdingServer struct {
 	*httptest.Server
-	came    chan struct{}
-	release chan struct{}
+	came  chan struct{}
+	holds sync.Map // of a path to the channel that releases its request
 }
 
 func newHolding(t *testing.T) *holdingServer {
-	h := &holdingServer{came: make(chan struct{}), release: make(chan struct{})}
+	h := &holdingServer{came: make(chan struct{})}
 	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Hold") == "" {
 			io.WriteString(w, "here")
 			return
 		}
+		release, _ := h.holds.Load(r.Header.Get("X-Hold"))
 		h.came <- struct{}{}
 		select {
 		case <-r.Context().Done():
-		case <-h.release:
+		case <-release.(chan struct{}):
 		}
 	}))
 	t.Cleanup(h.Close)
@@ -257,15 +259,16 @@ func newHolding(t *testing.T) *holdingServer {
 // hold sends a request that stays at the upstream until the test calls the returned function.
 func (h *holdingServer) hold(t *testing.T, addr, path string) (leave func()) {
 	t.Helper()
-	ended := make(chan int, 1)
-	go func() { ended <- get(t, addr, step{path: path, fields: []string{"X-Hold", "yes"}}) }()
+	ended, release := make(chan int, 1), make(chan struct{})
+	h.holds.Store(path, release)
+	go func() { ended <- get(t, addr, step{path: path, fields: []string{"X-Hold", path}}) }()
 	select {
 	case <-h.came:
 	case status := <-ended:
 		t.Fatalf("%s was not held: %d", path, status)
 	}
 	return func() {
-		h.release <- struct{}{}
+		close(release)
 		<-ended
 	}
 }
