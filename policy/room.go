@@ -44,7 +44,7 @@ type WaitingRoom struct {
 	// nobody is admitted before this time, and visitors who have come by then are drawn by lot; zero: the room is open
 	Opens    time.Time
 	Pause    bool   // nobody is admitted, and visitors keep their places
-	Drain    bool   // no visitor gets a new place, and those who wait are admitted
+	Drain    bool   // no visitor gets a new place, and waiting visitors are admitted
 	Announce string // what the page says besides
 }
 

@@ -26,7 +26,7 @@ type Waits struct {
 // the cause of most of the duration and has taken a second or more to take the response; nil for none.
 func New(slow func()) *Waits { return &Waits{began: time.Now(), slow: slow} }
 
-// Restart begins anew: nobody reads or writes meanwhile.
+// Restart starts over. Nothing may be read or written meanwhile.
 func (w *Waits) Restart() {
 	if w != nil {
 		w.began = time.Now()

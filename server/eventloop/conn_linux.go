@@ -47,7 +47,7 @@ const (
 	woken           // Wake was called while it was not parked
 	started         // the Handler is there
 	closed
-	awaited // goroutines may wait for the connection: changes are told them
+	awaited // goroutines may wait for the connection, and are woken by changes
 	asksOut // it is registered for writable
 	urgent  // urgent data has come: a read ends before it, although there may be more
 )

@@ -38,18 +38,21 @@ type Handler interface {
 // ErrNotReady is the error of Conn.TryRead when nothing has been received.
 var ErrNotReady = errors.New("eventloop: nothing has been received")
 
-// Of returns the Conn below a connection, nil for none. It looks through wrappers that have a method
-// NetConn, such as tls.Conn.
-func Of(conn net.Conn) *Conn {
+// Of returns the Conn below a connection, nil for none.
+func Of(conn net.Conn) *Conn { return Below[*Conn](conn) }
+
+// Below returns the connection of a type below another one, or the zero value for none. It looks through wrappers
+// that have a method NetConn, such as tls.Conn.
+func Below[C net.Conn](conn net.Conn) (none C) {
 	for {
-		switch c := conn.(type) {
-		case *Conn:
+		if c, ok := conn.(C); ok {
 			return c
-		case interface{ NetConn() net.Conn }:
-			conn = c.NetConn()
-		default:
-			return nil
 		}
+		wrapper, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			return none
+		}
+		conn = wrapper.NetConn()
 	}
 }
 

@@ -27,7 +27,7 @@ type loop struct {
 	yield func(uintptr) bool
 
 	// owner says who may use the driver's fields: the number of the last turn, twice, and 1 more while
-	// that turn runs. A turn is one call of Serve in the driver. Whoever changes the number of a turn
+	// that turn runs. A turn is one call of Serve in the driver. The goroutine that changes the number of a turn
 	// that runs has taken the loop over.
 	owner  atomic.Uint64
 	asleep atomic.Bool  // the driver is parked, or about to be

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/weirflow/weir/server/plain"
+
+	"github.com/weirflow/weir/server/eventloop"
 )
 
 // A Conn is an accepted connection. Its remote address is the client's, by the PROXY protocol where
@@ -175,18 +177,7 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 }
 
 // ConnOf returns the Conn below a connection, nil for none.
-func ConnOf(conn net.Conn) *Conn {
-	for {
-		switch c := conn.(type) {
-		case *Conn:
-			return c
-		case interface{ NetConn() net.Conn }:
-			conn = c.NetConn()
-		default:
-			return nil
-		}
-	}
-}
+func ConnOf(conn net.Conn) *Conn { return eventloop.Below[*Conn](conn) }
 
 // secure is a TLS connection that speaks HTTP/1.1. net/http recognises TLS by ConnectionState.
 type secure struct{ *guard }

@@ -20,7 +20,7 @@ type requestContext struct {
 	ended  bool
 }
 
-// Done starts to watch the connection at its first call. Whoever calls it is about to wait.
+// Done starts to watch the connection at its first call. Its caller is about to wait.
 func (c *requestContext) Done() <-chan struct{} {
 	c.conn.detach()
 	c.mu.Lock()

@@ -205,7 +205,7 @@ func TestPause(t *testing.T) {
 	poller(t, w, second.Ticket, "admitted")
 }
 
-// TestDrain: a room that is drained gives no new places, and those who wait are admitted.
+// TestDrain: a room that is drained gives no new places, and waiting visitors are admitted.
 func TestDrain(t *testing.T) {
 	w := newWorld(t, policy.WaitingRoom{Admit: weir.PerSecond(1), Burst: 1, Inside: 1})
 	if resp := w.ask(request{header: html()}); resp.StatusCode != http.StatusOK {

@@ -47,7 +47,7 @@ export function open (main, state) {
       const act = (text, f) => h('button', { onclick: f, disabled: !tokens() }, text)
       fill(parts.actions,
         r.pause ? act(t('Resume…'), () => confirm(t('Admit visitors to {0} again?', name), () => change(name, { pause: false }))) : act(t('Pause…'), () => confirm(t('Pause {0}? Nobody is admitted, and visitors keep their places.', name), () => change(name, { pause: true }))),
-        r.drain ? act(t('Give places again…'), () => confirm(t('Give new places in {0} again?', name), () => change(name, { drain: false }))) : act(t('Drain…'), () => confirm(t('Drain {0}? Nobody gets a new place, and those who wait are admitted.', name), () => change(name, { drain: true }))),
+        r.drain ? act(t('Give places again…'), () => confirm(t('Give new places in {0} again?', name), () => change(name, { drain: false }))) : act(t('Drain…'), () => confirm(t('Drain {0}? Nobody gets a new place, and waiting visitors are admitted.', name), () => change(name, { drain: true }))),
         act(t('Announce…'), () => announce(name, r.announce || '')),
         act(t('Opens…'), () => opens(name, r.before ? r.opens : '')),
         !tokens() && h('p', { class: 'small soft' }, t('A policy is taken only by a server with admin.token_file.')))

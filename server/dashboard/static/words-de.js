@@ -32,7 +32,7 @@ export default {
   'Customer or key': 'Kunde oder Schlüssel',
   'Decisions per second': 'Entscheidungen pro Sekunde',
   'Decisions per second: {0} admitted, {1} delayed, {2} refused': 'Entscheidungen pro Sekunde: {0} zugelassen, {1} verzögert, {2} abgelehnt',
-  'Drain {0}? Nobody gets a new place, and those who wait are admitted.': '{0} auslaufen lassen? Niemand bekommt einen neuen Platz, und wer wartet, wird eingelassen.',
+  'Drain {0}? Nobody gets a new place, and waiting visitors are admitted.': '{0} auslaufen lassen? Niemand bekommt einen neuen Platz, und wer wartet, wird eingelassen.',
   'Drain…': 'Auslaufen lassen …',
   'Edit': 'Bearbeiten',
   'Enforce {0} for {1} of its keys?': '{0} für {1} der Schlüssel durchsetzen?',

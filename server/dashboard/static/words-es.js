@@ -32,7 +32,7 @@ export default {
   'Customer or key': 'Cliente o clave',
   'Decisions per second': 'Decisiones por segundo',
   'Decisions per second: {0} admitted, {1} delayed, {2} refused': 'Decisiones por segundo: {0} admitidas, {1} retrasadas, {2} rechazadas',
-  'Drain {0}? Nobody gets a new place, and those who wait are admitted.': '¿Cerrar {0} poco a poco? Nadie recibe un lugar nuevo y quienes esperan entran.',
+  'Drain {0}? Nobody gets a new place, and waiting visitors are admitted.': '¿Cerrar {0} poco a poco? Nadie recibe un lugar nuevo y quienes esperan entran.',
   'Drain…': 'Cerrar poco a poco…',
   'Edit': 'Editar',
   'Enforce {0} for {1} of its keys?': '¿Aplicar {0} al {1} de sus claves?',

@@ -32,7 +32,7 @@ export default {
   'Customer or key': 'Client ou clé',
   'Decisions per second': 'Décisions par seconde',
   'Decisions per second: {0} admitted, {1} delayed, {2} refused': 'Décisions par seconde : {0} admises, {1} retardées, {2} refusées',
-  'Drain {0}? Nobody gets a new place, and those who wait are admitted.': 'Laisser {0} se vider ? Plus aucune nouvelle place, et ceux qui attendent entrent.',
+  'Drain {0}? Nobody gets a new place, and waiting visitors are admitted.': 'Laisser {0} se vider ? Plus aucune nouvelle place, et ceux qui attendent entrent.',
   'Drain…': 'Laisser se vider…',
   'Edit': 'Modifier',
   'Enforce {0} for {1} of its keys?': 'Appliquer {0} à {1} de ses clés ?',
