@@ -286,10 +286,15 @@ func (k *Limiter[K]) sweep() {
 	k.wakeJanitor(now)
 }
 
-// clean evicts all idle keys of a segment, and shrinks its array if little is left.
+// clean evicts all idle keys of a segment, and shrinks its array: at once if hardly any key is left, otherwise
+// if there were few keys already. Most tables that a sweep empties are soon as full as before.
 func (s *segment[K]) clean(now int64) {
+	before := 0
 	for b := 0; ; b++ {
 		s.mu.Lock()
+		if b == 0 {
+			before = s.count
+		}
 		if b >= len(s.idle.blocks) {
 			break
 		}
@@ -298,8 +303,9 @@ func (s *segment[K]) clean(now int64) {
 		}
 		s.mu.Unlock()
 	}
-	if lines := max(s.count/3+1, firstLines); int(s.array.lines) > 2*lines {
-		s.rebuild(lines, s.array.version)
+	linesFor := func(keys int) int { return max(keys/3+1, firstLines) }
+	if lines, needed := int(s.array.lines), linesFor(s.count); lines > 2*linesFor(before) || lines > 8*needed {
+		s.rebuild(needed, s.array.version)
 	}
 	s.mu.Unlock()
 }
