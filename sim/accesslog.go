@@ -39,7 +39,7 @@ func ParseLine(line string) (Entry, error) {
 // An item is one request between reading and deciding. Its strings are substrings of its line.
 type item struct {
 	at       int64
-	line     int64 // in its input, from 1
+	place    int64 // in its input: the number of its block, and in the last lineBits that of its line there, from 1
 	input    int32
 	status   int32 // 0: not known
 	client   string
@@ -53,6 +53,8 @@ type item struct {
 	header   http.Header // also nil where the parser need not keep it
 	response *Response   // nil where the parser need not read it
 }
+
+const lineBits = 32
 
 // entry returns an item as an Entry.
 func (it *item) entry() Entry {
@@ -119,20 +121,21 @@ func cutClock(line string) (clock, rest string, ok bool) {
 // clockCache remembers the last parsed time and its day: most lines of a log repeat the time, and
 // nearly all the day.
 type clockCache struct {
-	text string
+	text [len(clockText)]byte // a copy: the memory of lines is used again
 	at   int64
 
-	day      string // as written in the log
-	midnight int64  // Unix time of its start in UTC, in seconds
+	day      [len("02/Jan/2006")]byte // as written in the log
+	midnight int64                    // Unix time of its start in UTC, in seconds
 }
 
 func (c *clockCache) parse(text string) (int64, error) {
-	if text == c.text {
+	if text == string(c.text[:]) {
 		return c.at, nil
 	}
 	at, err := c.parseClock(text)
 	if err == nil {
-		c.text, c.at = text, at
+		copy(c.text[:], text)
+		c.at = at
 	}
 	return at, err
 }
@@ -287,12 +290,13 @@ func (it *item) setTarget(target string) {
 
 // parseClock is time.Parse for this one layout, and faster.
 func (c *clockCache) parseClock(s string) (int64, error) {
-	if day := s[:len("02/Jan/2006")]; day != c.day {
+	if day := s[:len("02/Jan/2006")]; day != string(c.day[:]) {
 		midnight, err := parseDay(day)
 		if err != nil {
 			return 0, err
 		}
-		c.day, c.midnight = day, midnight
+		copy(c.day[:], day)
+		c.midnight = midnight
 	}
 	hour, minute, second := twoDigits(s[12:14]), twoDigits(s[15:17]), twoDigits(s[18:20])
 	zoneHours, zoneMinutes := twoDigits(s[22:24]), twoDigits(s[24:26])

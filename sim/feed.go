@@ -16,11 +16,15 @@ import (
 type batch struct {
 	block
 	format *Format
+	input  int32         // the index of its input
+	number int64         // of the block in its input
 	ready  chan struct{} // one value when the block is parsed
-	items  []item        // their lines are counted from the start of the block
-	from   int           // the first of them that was not used yet
-	held   int           // bytes of the blocks that their texts are in, about
-	sorted bool          // made by order.sort
+	items  []item
+	latest position // of the items
+	late   bool     // some item comes after a later one
+	from   int      // the first of them that was not used yet
+	held   int      // bytes of the blocks that their texts are in, about
+	sorted bool     // made by order.sort
 	lines  int64
 	bad    int64
 	first  []BadLine // the first unreadable lines
@@ -38,6 +42,9 @@ type feed struct {
 	read   sync.WaitGroup
 	cancel context.CancelFunc
 	ctx    context.Context
+
+	memory *memory
+	spent  func(buf []byte) // called with memory whose texts nobody needs after release; nil to call it never
 }
 
 // inputFeed is the feed of one input: its batches in order.
@@ -54,8 +61,8 @@ type inputFeed struct {
 }
 
 // newFeed begins to read inputs.
-func newFeed(ctx context.Context, o *Options, l *layout, inputs []Input) *feed {
-	f := &feed{o: o, layout: l, jobs: make(chan *batch)}
+func newFeed(ctx context.Context, o *Options, l *layout, inputs []Input, m *memory) *feed {
+	f := &feed{o: o, layout: l, memory: m, jobs: make(chan *batch)}
 	f.ctx, f.cancel = context.WithCancel(ctx)
 	f.spare.New = func() any { return &batch{ready: make(chan struct{}, 1)} }
 	workers := runtime.GOMAXPROCS(0)
@@ -103,9 +110,9 @@ func (f *feed) readBlocks(in Input, to *inputFeed) error {
 		return err
 	}
 	defer done()
-	blocks := blockReader{src: src, longest: f.o.MaxLine}
+	blocks := blockReader{src: src, longest: f.o.MaxLine, memory: f.memory}
 	format := f.o.Format
-	for {
+	for number := int64(0); ; number++ {
 		text, err := blocks.next()
 		if err == io.EOF {
 			return nil
@@ -118,6 +125,7 @@ func (f *feed) readBlocks(in Input, to *inputFeed) error {
 		}
 		b := f.spare.Get().(*batch)
 		b.block, b.format, b.held = text, format, len(text.text)
+		b.input, b.number = to.index, number
 		select {
 		case to.batches <- b:
 		case <-f.ctx.Done():
@@ -206,8 +214,18 @@ func (b *batch) parse(p *parser, longest int) {
 			b.unparsed(line, err)
 			continue
 		}
-		it.line = b.lines
+		it.input, it.place = b.input, b.number<<lineBits|b.lines
 		b.items = b.items[:len(b.items)+1]
+		b.inOrder(it)
+	}
+}
+
+// inOrder notes whether an item that was added is in order.
+func (b *batch) inOrder(it *item) {
+	if p := it.position(); len(b.items) == 1 || p.compare(b.latest) > 0 {
+		b.latest = p
+	} else {
+		b.late = true
 	}
 }
 
@@ -219,8 +237,7 @@ func (b *batch) unparsed(line string, why error) {
 	}
 }
 
-// take returns the next batch of an input, with the lines counted from the start of the input; nil at
-// its end.
+// take returns the next batch of an input; nil at its end.
 func (f *feed) take(in *inputFeed, report *Reading) (*batch, error) {
 	var b *batch
 	select {
@@ -243,10 +260,6 @@ func (f *feed) take(in *inputFeed, report *Reading) (*batch, error) {
 	if in.format == nil {
 		in.format = b.format
 	}
-	for i := range b.items {
-		b.items[i].line += in.lines
-		b.items[i].input = in.index
-	}
 	report.add(in, b)
 	in.lines += b.lines
 	return b, nil
@@ -254,7 +267,11 @@ func (f *feed) take(in *inputFeed, report *Reading) (*batch, error) {
 
 // release gives back a batch whose items are used no more.
 func (f *feed) release(b *batch) {
-	clear(b.items) // the blocks of their strings would be kept
+	if f.spent != nil && b.buf != nil {
+		f.spent(b.buf)
+	} else {
+		clear(b.items) // the blocks of their strings would be kept
+	}
 	*b = batch{ready: b.ready, items: b.items[:0]}
 	f.spare.Put(b)
 }

@@ -188,7 +188,7 @@ func TestSpareBatchesStaySmall(t *testing.T) {
 	o := Options{Policy: perClient(tenAMinute)}
 	o.defaults()
 	l := layoutFor(o.Policy)
-	f := newFeed(t.Context(), &o, &l, []Input{{"log", strings.NewReader(log.String())}})
+	f := newFeed(t.Context(), &o, &l, []Input{{"log", strings.NewReader(log.String())}}, new(memory))
 	used := 0
 	sorting := order{feed: f, unread: new(Reading), window: window, bytes: windowBytes, use: func(*item) error { used++; return nil }}
 	err := sorting.run()

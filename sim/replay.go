@@ -53,7 +53,8 @@ type Options struct {
 	Memory  int    // memory for sorting, in bytes; default: 256 MiB
 	TempDir string // for sorting larger logs; default: the system's
 
-	window, windowBytes int // for tests; default: the constants
+	window, windowBytes int  // for tests; default: the constants
+	poison              bool // for tests: see memory
 }
 
 const (
@@ -99,6 +100,8 @@ type replay struct {
 	run       *runner
 	engine    *policy.Engine
 	report    *Report
+	counter   *counter
+	shadows   shadows
 	decisions *sorter // only if the log was out of order
 	out       *bufio.Writer
 	scratch   []byte // for encoding a decision
@@ -107,13 +110,16 @@ type replay struct {
 func (r *replay) start(run *runner) (err error) {
 	r.close()
 	r.run, r.report = run, newReport(&r.o.Policy)
+	r.shadows = shadows{limitOf: r.report.limitOf}
 	if r.o.Profiles {
 		r.report.visitors = newClientTable[visitor](suggestClients)
 	}
+	r.counter = newCounter(r.report, run.reuses(), run.memory.put)
+	run.spent = r.counter.spent
 	o := policy.Options{Keys: true, Parts: true, MaxKeys: unbounded}
 	for _, l := range r.o.Policy.Limits {
 		if l.Shadow || l.RollOut != "" {
-			o.Observer = &r.report.shadows
+			o.Observer = &r.shadows
 		}
 	}
 	r.engine, err = newEngine(r.o.Policy, run.clock, o)
@@ -127,6 +133,10 @@ func (r *replay) close() {
 	if r.engine != nil {
 		r.engine.Close()
 		r.engine = nil
+	}
+	if r.counter != nil {
+		r.counter.close()
+		r.counter = nil
 	}
 	if r.decisions != nil {
 		r.decisions.close()
@@ -146,7 +156,8 @@ func (r *replay) decide(q *query) error {
 	if err != nil {
 		return err
 	}
-	r.report.add(q, &v)
+	r.counter.add(q, &v, r.shadows.refused)
+	r.shadows.refused = r.shadows.refused[:0]
 	if r.out == nil {
 		return nil
 	}
@@ -163,6 +174,8 @@ func (r *replay) decide(q *query) error {
 
 // end writes the remaining decisions.
 func (r *replay) end(u *Reading) error {
+	r.counter.close()
+	r.counter = nil
 	r.report.read(u)
 	if r.out == nil {
 		return nil

@@ -47,7 +47,6 @@ type Report struct {
 	hours    hours
 	limitOf  map[string]int // the places of limits in Limits
 	bitWords int            // of clientCount.by
-	shadows  shadows
 }
 
 // RouteCount counts the requests of a route.
@@ -121,7 +120,6 @@ func newReport(p *policy.Policy) *Report {
 	for i, l := range p.Limits {
 		r.limitOf[l.Name] = i
 	}
-	r.shadows.limitOf = r.limitOf
 	for _, route := range p.Routes {
 		r.Routes = append(r.Routes, RouteCount{Match: route.Match})
 	}
@@ -130,37 +128,37 @@ func newReport(p *policy.Policy) *Report {
 }
 
 // add counts a request.
-func (r *Report) add(q *query, v *policy.Verdict) {
-	r.request(q.at)
-	r.countTimes(q.at, v.Outcome)
+func (r *Report) add(d *decided) {
+	r.request(d.at)
+	r.countTimes(d.at, d.outcome)
 	if r.visitors != nil {
-		if visitor := r.visitors.of(q.req.Client); visitor != nil {
-			visitor.add(q)
-			if v.Outcome == policy.Deny {
+		if visitor := r.visitors.of(d.client); visitor != nil {
+			visitor.add(&d.visit)
+			if d.outcome == policy.Deny {
 				visitor.limited++
 			}
 		}
 	}
-	client := r.clients.of(q.req.Client)
+	client := r.clients.of(d.client)
 	if client != nil {
-		client.add(q.at)
+		client.add(d.at)
 	}
 	var route *RouteCount
-	if v.Route >= 0 && v.Route < len(r.Routes) {
-		route = &r.Routes[v.Route]
+	if d.route >= 0 && d.route < len(r.Routes) {
+		route = &r.Routes[d.route]
 		route.Requests++
 	}
-	switch v.Outcome {
+	switch d.outcome {
 	case policy.Deny:
 		r.Limited++
-		r.top.add(v.Limit, v.Key)
+		r.top.add(d.limit, d.key)
 		if route != nil {
 			route.Limited++
 		}
 		if client != nil {
 			client.limited++
 		}
-		r.limitedClient(client, v)
+		r.limitedClient(client, d)
 	case policy.Delay:
 		r.Delayed++
 		if route != nil {
@@ -173,21 +171,21 @@ func (r *Report) add(q *query, v *policy.Verdict) {
 		r.Invalid++
 	case policy.NoRoute, policy.Allow:
 		r.Allowed++
-		if v.Outcome == policy.NoRoute {
+		if d.outcome == policy.NoRoute {
 			r.NoRoute++
 		}
 		if route != nil {
 			route.Allowed++
 		}
 	}
-	for _, limit := range r.shadows.refused {
-		if client != nil {
-			r.note(client, len(r.limitOf)+limit)
-		}
+	if client == nil {
+		return
 	}
-	r.shadows.refused = r.shadows.refused[:0]
-	if client != nil && v.Decision.Limit > 0 && v.Outcome != policy.Deny {
-		client.used = max(client.used, 1-float32(max(v.Decision.Remaining, 0))/float32(v.Decision.Limit))
+	for _, limit := range d.shadows {
+		r.note(client, len(r.limitOf)+limit)
+	}
+	if d.most > 0 && d.outcome != policy.Deny {
+		client.used = max(client.used, 1-float32(max(d.remaining, 0))/float32(d.most))
 	}
 }
 
@@ -207,15 +205,15 @@ func (r *Report) countTimes(at int64, o policy.Outcome) {
 }
 
 // limitedClient notes by which limit and on which route a client was refused.
-func (r *Report) limitedClient(c *clientCount, v *policy.Verdict) {
+func (r *Report) limitedClient(c *clientCount, d *decided) {
 	if c == nil {
 		return
 	}
-	if i, ok := r.limitOf[v.Limit]; ok {
+	if i, ok := r.limitOf[d.limit]; ok {
 		r.note(c, i)
 	}
-	if v.Route >= 0 {
-		r.note(c, 2*len(r.limitOf)+v.Route)
+	if d.route >= 0 {
+		r.note(c, 2*len(r.limitOf)+d.route)
 	}
 }
 

@@ -33,6 +33,11 @@ type runner struct {
 	decided  int64
 	last     int64 // when the last response ends
 	adaptive map[*policy.Engine]*replayedLimits
+
+	memory *memory
+	// spent is called with the memory of requests that were given to the pass: it gives it back to be read into
+	// again, unless the pass replaces it because it still needs their texts
+	spent func(buf []byte)
 }
 
 // A late request may be behind so many others, in lines of together so many bytes, without sorting all.
@@ -91,6 +96,8 @@ func (r *runner) seekable() bool {
 func (r *runner) begin() error {
 	r.clock, r.unread, r.read, r.decided, r.last = new(vclock.Clock), Reading{}, 0, 0, 0
 	r.adaptive = map[*policy.Engine]*replayedLimits{}
+	r.memory = &memory{poison: r.poison}
+	r.spent = r.memory.put
 	return r.pass.start(r)
 }
 
@@ -101,12 +108,25 @@ func (r *runner) finish() error {
 	return r.pass.end(&r.unread)
 }
 
+// reuses reports whether memory is used again: where nothing keeps a request, neither a merge of inputs nor a
+// response that ends later.
+func (r *runner) reuses() bool { return len(r.Inputs) == 1 && !r.layout.responses }
+
+// newFeed begins to read the inputs.
+func (r *runner) newFeed() *feed {
+	f := newFeed(r.ctx, r.Options, &r.layout, r.Inputs, r.memory)
+	if r.reuses() {
+		f.spent = r.spent
+	}
+	return f
+}
+
 // inOrder decides the requests while it reads them.
 func (r *runner) inOrder() (readErr, err error) {
 	if err := r.begin(); err != nil {
 		return nil, err
 	}
-	f := newFeed(r.ctx, r.Options, &r.layout, r.Inputs)
+	f := r.newFeed()
 	defer f.close()
 	o := order{feed: f, unread: &r.unread, window: r.window, bytes: r.bytes, use: func(it *item) error {
 		r.layout.query(it, &r.q)
@@ -142,11 +162,12 @@ func (r *runner) sorted() (readErr, err error) {
 
 // collect reads the requests into the sorter.
 func (r *runner) collect() (readErr, err error) {
-	f := newFeed(r.ctx, r.Options, &r.layout, r.Inputs)
+	f := r.newFeed()
 	defer f.close()
 	lines := int64(0)
 	for _, in := range f.inputs {
 		for {
+			before := lines + in.lines
 			b, err := f.take(in, &r.unread)
 			if err != nil {
 				return nil, err
@@ -156,7 +177,7 @@ func (r *runner) collect() (readErr, err error) {
 			}
 			for i := range b.items {
 				it := &b.items[i]
-				r.scratch = r.layout.append(r.scratch[:0], lines+it.line, it)
+				r.scratch = r.layout.append(r.scratch[:0], before+it.place&(1<<lineBits-1), it)
 				if err := r.requests.add(it.at, r.scratch); err != nil {
 					return nil, err
 				}

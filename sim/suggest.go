@@ -120,8 +120,9 @@ func (s *suggest) decide(q *query) error {
 		}
 	}
 	s.result.request(q.at)
-	if v := s.visitors.of(q.req.Client); v != nil {
-		v.add(q)
+	visit := q.visit()
+	if v := s.visitors.of(visit.client); v != nil {
+		v.add(&visit)
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ const (
 )
 
 // add counts a request.
-func (v *visitor) add(q *query) {
+func (v *visitor) add(q *visit) {
 	passed := int64(math.MaxInt64)
 	if v.requests > 0 {
 		passed = q.at - v.last
@@ -71,12 +71,12 @@ func (v *visitor) add(q *query) {
 	if q.status >= 400 {
 		v.errors++
 	}
-	if path := q.req.Path; v.paths == 0 || v.paths == 1 && path != v.path {
+	if path := q.path; v.paths == 0 || v.paths == 1 && path != v.path {
 		v.paths++
 		v.path = strings.Clone(path[:min(len(path), longestAgent)])
 	}
-	v.robots = v.robots || q.req.Path == "/robots.txt"
-	v.addPath(q.req.Path)
+	v.robots = v.robots || q.path == "/robots.txt"
+	v.addPath(q.path)
 	for i := range suggestRates {
 		v.lag[i] = min(max(v.lag[i]-passed, 0)+suggestRates[i].every, longestLag)
 		v.lack[i] = max(v.lack[i], v.lag[i])
