@@ -57,7 +57,7 @@ const (
 	dipFactor = 0.75 // the limit during a dip, in multiples of the limit
 	dipEvery  = 10   // periods between two dips
 	dipSoon   = 2    // the same, at first and after the least latency was raised
-	deepEvery = 8    // of so many dips, one goes on while the latency falls
+	deepEvery = 4    // of so many dips, one goes on while the latency falls
 	longDips  = 4    // how many steps a dip has at most
 	oldCut    = 6    // periods after which a small cut is no test any more
 	fewest    = 16   // samples of a period
@@ -191,8 +191,9 @@ func (r reading) variance() float64 { return max(r.spread*r.spread, 1e-3) / floa
 func (k *knee) adjust(r reading) {
 	stretch := r.latency / k.least
 	// a wait is long or short beside the mean; and the more the latency varies by itself, the more of it
-	// is accepted
-	target := 1 + (aim-1)*min(k.tail, longTail) + k.spread/math.Sqrt(float64(r.ok))
+	// is accepted. One request may always wait: otherwise a service that works at one or two would be idle
+	// from the end of each to the next.
+	target := 1 + max((aim-1)*min(k.tail, longTail), stretch/k.limit) + k.spread/math.Sqrt(float64(r.ok))
 	if k.dip.limit > 0 {
 		k.dipped(r, stretch)
 		return
@@ -285,19 +286,22 @@ func (k *knee) dipped(r reading, stretch float64) {
 		k.limit *= dipFactor
 		return
 	}
-	before := k.least
-	if stretch < 1-3*math.Sqrt(k.doubt+r.variance()) {
+	before, lower := k.least, stretch < 1-3*math.Sqrt(k.doubt+r.variance())
+	if lower {
 		k.doubt = 1
 	}
 	k.learn(r, stretch)
 	k.restore(k.dip, k.least/before)
-	k.quiet = 0
+	if k.quiet = 0; lower { // perhaps there is a queue still: the next dip comes soon, and goes deep
+		k.quiet, k.dips = dipEvery-dipSoon, 0
+	}
 }
 
-// endDip ends a dip that has shown nothing.
+// endDip ends a dip that has shown nothing. It is made up for soon.
 func (k *knee) endDip() {
 	if k.dip.limit > 0 {
 		k.limit, k.dip = k.dip.limit, state{}
+		k.quiet, k.dips = dipEvery-dipSoon, k.dips-1
 	}
 }
 
@@ -306,8 +310,8 @@ func (k *knee) endDip() {
 func (k *knee) tested(stretch float64) bool {
 	small := k.cut.age > 2
 	if small && k.limit > k.cut.limit*telling*telling || k.limit > k.cut.limit*telling {
-		if k.cut.age > oldCut && k.limit > 0.85*k.cut.limit {
-			k.cut = state{}
+		if k.cut.age > oldCut && k.limit > 0.85*k.cut.limit || k.cut.age > dipEvery {
+			k.cut = state{} // a dip tests it, which waits for the end of a cut
 		}
 		return false
 	}
@@ -349,6 +353,7 @@ func (k *knee) slower(factor float64) {
 // restore sets the limit to what the latency before a test allows, after the least latency was
 // multiplied by a factor.
 func (k *knee) restore(s state, factor float64) {
-	k.limit = s.limit * min(1, (aim+k.spread/8)*factor/s.stretch)
+	fits := s.limit * factor / s.stretch // without a wait
+	k.limit = min(s.limit, max(fits*(aim+k.spread/8), fits+1))
 	k.usual, k.streak, k.cut, k.fall, k.dip = aim, 0, state{}, state{}, state{}
 }

@@ -200,6 +200,37 @@ func TestSmallServices(t *testing.T) {
 	}
 }
 
+// TestOneWorker: before one worker, a limit that begins far too high falls to a few, although the least latency is
+// first seen in bursts, and small cuts never test it. Little is lost by that: one request may wait.
+func TestOneWorker(t *testing.T) {
+	raced.Skip(t)
+	const work = 3333 * time.Microsecond
+	r := seeds.Of(t.Name())
+	for range 8 {
+		seed := r.Uint64()
+		bins := simulate(t, adaptive.Knee{}, overload.Scenario{For: 60 * sec, Seed: seed, Work: func(r *rand.Rand) time.Duration {
+			d := work + time.Duration((0.1*r.Float64()-0.05)*float64(work)) + time.Duration(r.ExpFloat64()*float64(300*time.Microsecond))
+			if r.IntN(100) == 0 {
+				d += 5 * time.Millisecond
+			}
+			return d
+		}, At: func(d time.Duration) overload.Service {
+			rate := 900.0
+			switch {
+			case d < 8*sec:
+				rate = 30
+			case d < 16*sec:
+				rate = 300
+			}
+			return overload.Service{Workers: 1, Rate: rate}
+		}})
+		b, can := overload.Between(bins, 26*sec, 60*sec), 34*sec.Seconds()/(work+350*time.Microsecond).Seconds()
+		if b.Limit > 5 || float64(b.Good) < 0.95*can {
+			t.Errorf("seed %d: the limit is %.1f on average, and %.0f %% of what is possible is served", seed, b.Limit, 100*float64(b.Good)/can)
+		}
+	}
+}
+
 // TestTwoKindsOfRequests: one request in ten or in five takes ten or a hundred times as long as the
 // others.
 func TestTwoKindsOfRequests(t *testing.T) {
