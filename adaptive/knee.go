@@ -80,6 +80,7 @@ type knee struct {
 	cut    state // before the limit was lowered because of the latency, as far as that is a test
 	fall   state // before it was lowered for the first time since there was room
 	dip    state // before the limit was lowered as a test alone
+	rise   state // before it was raised as one
 	last   float64
 	steps  int     // of the dip
 	before reading // the period before
@@ -136,7 +137,7 @@ func (k *knee) next(p *period) plan {
 	case k.heardDrops(p.drops, finished):
 	case r.ok == 0:
 		k.streak, k.cut = 0, state{}
-		k.endDip()
+		k.endTest()
 	case k.least == 0:
 		k.least, k.spread, k.tail, k.doubt = r.latency, r.spread, r.tail, r.variance()
 	default:
@@ -194,8 +195,12 @@ func (k *knee) adjust(r reading) {
 	// is accepted. One request may always wait: otherwise a service that works at one or two would be idle
 	// from the end of each to the next.
 	target := 1 + max((aim-1)*min(k.tail, longTail), stretch/k.limit) + k.spread/math.Sqrt(float64(r.ok))
-	if k.dip.limit > 0 {
+	switch {
+	case k.dip.limit > 0:
 		k.dipped(r, stretch)
+		return
+	case k.rise.limit > 0:
+		k.risen(r, stretch)
 		return
 	}
 	if both := max(r.latency, k.before.latency) / k.least; r.inUse && k.before.inUse && both < 1-3*math.Sqrt(k.doubt+r.variance()) {
@@ -217,6 +222,12 @@ func (k *knee) adjust(r reading) {
 	if low := k.limit < float64(k.Min)+0.5; low && k.cut.age > 2 && k.usual > target {
 		// there is no lower limit to test, so this is what a request takes by itself
 		k.slower(k.usual)
+		return
+	}
+	if k.limit < k.fall.limit/4 && k.cut.age >= 2 && min(stretch, k.usual) > target {
+		// so low a limit did not help: with few requests in flight, it would take long to find out why
+		k.rise = state{limit: k.limit, stretch: k.usual}
+		k.limit *= 2
 		return
 	}
 	k.settle(k.limit)
@@ -275,7 +286,7 @@ func (k *knee) learn(r reading, stretch float64) {
 // still be a queue.
 func (k *knee) dipped(r reading, stretch float64) {
 	if !r.inUse {
-		k.endDip()
+		k.endTest()
 		return
 	}
 	k.steps++
@@ -297,12 +308,27 @@ func (k *knee) dipped(r reading, stretch float64) {
 	}
 }
 
-// endDip ends a dip that has shown nothing. It is made up for soon.
-func (k *knee) endDip() {
+// endTest ends a dip or a rise that has shown nothing. A dip is made up for soon.
+func (k *knee) endTest() {
 	if k.dip.limit > 0 {
 		k.limit, k.dip = k.dip.limit, state{}
 		k.quiet, k.dips = dipEvery-dipSoon, k.dips-1
 	}
+	if k.rise.limit > 0 {
+		k.limit, k.rise = k.rise.limit, state{}
+	}
+}
+
+// risen ends a rise. If requests wait for each other, the latency has risen with the limit; otherwise the
+// service itself has become slower.
+func (k *knee) risen(r reading, stretch float64) {
+	from, rose := k.rise, k.limit/k.rise.limit
+	k.endTest()
+	if r.inUse && stretch < math.Sqrt(rose)*from.stretch {
+		k.slower(min(stretch, from.stretch))
+		return
+	}
+	k.cut, k.fall = state{}, from
 }
 
 // tested compares the latency before and after the limit was lowered. It reports whether that was
@@ -355,5 +381,5 @@ func (k *knee) slower(factor float64) {
 func (k *knee) restore(s state, factor float64) {
 	fits := s.limit * factor / s.stretch // without a wait
 	k.limit = min(s.limit, max(fits*(aim+k.spread/8), fits+1))
-	k.usual, k.streak, k.cut, k.fall, k.dip = aim, 0, state{}, state{}, state{}
+	k.usual, k.streak, k.cut, k.fall, k.dip, k.rise = aim, 0, state{}, state{}, state{}, state{}
 }
