@@ -169,6 +169,9 @@ func (g *gate) look(r Request) arrival {
 	p, level := &g.parts[i], r.Priority.level()
 	for j := range g.parts {
 		g.parts[j].settle(now)
+		if now-g.refused > calmAfter { // all fit again, so no user has to have a turn
+			g.parts[j].threshold = 0
+		}
 	}
 	g.publish()
 	user := r.User
