@@ -38,7 +38,7 @@ type period struct {
 // A sample is a finished request. An ignored request gives none.
 type sample struct {
 	latency  int64 // nanoseconds, at least 1
-	inFlight int64 // how many requests were in flight when it began, itself included
+	inFlight int64 // how many requests were in flight when it began, itself included; for Knee, or when it ended, if those were more
 	dropped  bool
 }
 

@@ -116,6 +116,21 @@ func (g *gate) attempt(r Request) (h Hold, ok bool) {
 	return g.occupy(a.part), true
 }
 
+// refuses refuses a request that has no place, or leaves no trace: the request comes again.
+func (g *gate) refuses(r Request) bool {
+	g.mu.Lock()
+	defer g.unlock()
+	a := g.look(r)
+	p := &g.parts[a.part]
+	why := g.check(p, a.level, a.rank, a.free)
+	if why == admitted {
+		return false
+	}
+	g.note(p, a)
+	g.refuse(a.part, a.level, why)
+	return true
+}
+
 // arrive decides about a request that has just come, under the lock. It returns its part.
 func (g *gate) arrive(r Request) (int, reason) {
 	a := g.look(r)
@@ -154,6 +169,9 @@ func (g *gate) look(r Request) arrival {
 	p, level := &g.parts[i], r.Priority.level()
 	for j := range g.parts {
 		g.parts[j].settle(now)
+		if now-g.refused > calmAfter { // all fit again, so no user has to have a turn
+			g.parts[j].threshold = 0
+		}
 	}
 	g.publish()
 	user := r.User

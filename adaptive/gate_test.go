@@ -253,6 +253,38 @@ func TestAttempt(t *testing.T) {
 	}
 }
 
+// TestRefuses: a look ahead counts a refusal and nothing else. In particular, important requests may replace others
+// after the limit was lowered: then the limit is exceeded, and there is a place all the same.
+func TestRefuses(t *testing.T) {
+	for _, q := range []Queue{{}, {Length: 2}} {
+		l, err := New(Options{Algorithm: AIMD{Initial: 10, Min: 1, Max: 10}, Queue: q})
+		if err != nil {
+			t.Fatal(err)
+		}
+		important, other := Request{Priority: CriticalPlus}, Request{Priority: Sheddable}
+		if l.Refuses(other) || l.Refuses(important) || l.Outcomes() != (Outcomes{}) || l.InFlight() != 0 {
+			t.Errorf("%+v: %+v", q, l.Outcomes())
+		}
+		var held []Hold
+		for range 10 {
+			if h, ok := l.TryEnterAs(important); ok {
+				held = append(held, h)
+			}
+		}
+		if !l.Refuses(other) || !l.Refuses(important) || l.Outcomes() != (Outcomes{Refused: 2}) {
+			t.Errorf("%+v: %+v", q, l.Outcomes())
+		}
+		l.apply(plan{limit: 5, need: maxSamples}, 0)
+		held[0].Done(weir.OK)
+		if l.HasPlace(important) || l.Refuses(important) || l.Outcomes() != (Outcomes{OK: 1, Refused: 2}) || l.InFlight() != 9 {
+			t.Errorf("%+v: after the limit was lowered, %+v, %d in flight", q, l.Outcomes(), l.InFlight())
+		}
+		if _, ok := l.TryEnterAs(important); !ok || !l.Refuses(other) {
+			t.Errorf("%+v: an important request did not replace another one, or another one does", q)
+		}
+	}
+}
+
 // TestQueueEnds: who waits is refused when it has waited for long, when a more important one takes
 // its place, or leaves with its context; and a queue that never gets empty makes nobody wait long.
 func TestQueueEnds(t *testing.T) {

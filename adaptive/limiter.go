@@ -56,6 +56,7 @@ type Limiter struct {
 	pool  sync.Pool // holders beyond the slots
 
 	window  window
+	waves   bool   // a sample has the requests in flight when it began or ended, whichever are more: Knee
 	paced   *paced // nil unless the algorithm is BBR
 	refused atomic.Uint64
 	waited  atomic.Uint64 // how many requests had to wait
@@ -90,6 +91,7 @@ func New(o Options) (*Limiter, error) {
 	l.pool.New = func() any { return &holder{l: l} }
 	var first plan
 	l.window.controller, first = o.Algorithm.begin(o.Draw)
+	_, l.waves = l.window.controller.(*knee)
 	l.window.counted = l.now()
 	l.apply(first, 0)
 	var err error

@@ -94,6 +94,19 @@ func (l *Limiter) Queues() bool { return l.gate.queue.Length > 0 }
 // request may be faster: EnterAs decides.
 func (l *Limiter) HasPlace(r Request) bool { return l.InFlight()+l.leaves(r) < l.Limit() }
 
+// Refuses reports whether a request that does not wait is refused now. If so, it counts as refused. Otherwise nothing
+// is counted and no place is taken, so another request may be faster: EnterAs decides.
+func (l *Limiter) Refuses(r Request) bool {
+	switch {
+	case l.HasPlace(r), l.paced != nil && l.paced.refusedAt() && l.HasPlace(r):
+		return false
+	case l.plain():
+		l.refused.Add(1)
+		return true
+	}
+	return l.gate.refuses(r)
+}
+
 // anyone is a request without priority and user. Nobody writes to it.
 var anyone Request
 

@@ -187,6 +187,9 @@ func (h Hold) end(o weir.Outcome) {
 		l.recycle(r)
 	}
 	word := l.word.Add(-(1<<inFlightShift + slot))
+	if l.waves { // the first requests of a wave began alone, and the last ones end alone
+		end.inFlight = max(end.inFlight, inFlight(word)+1)
+	}
 	if o != weir.OK || end.began != unmeasured {
 		l.finish(end)
 	}

@@ -110,13 +110,9 @@ const overloadRetry = time.Second
 // upstream has no place. A place that is free now is taken later: the request may wait for stores first.
 func (v *Verdict) refuseOverload(e *Engine, r *request, a *admission) bool {
 	if a.probe {
-		as, to := e.rank(r, a), a.limit.limiter
-		if !to.HasPlace(as) {
-			hold, ok := to.TryEnterAs(as)
-			if hold.Done(weir.Ignore); !ok {
-				v.overload(a.limit.name, &weir.LimitedError{Decision: weir.Decision{Limit: to.Limit()}})
-				return true
-			}
+		if to := a.limit.limiter; to.Refuses(e.rank(r, a)) {
+			v.overload(a.limit.name, &weir.LimitedError{Decision: weir.Decision{Limit: to.Limit()}})
+			return true
 		}
 	}
 	if a.probeUpstream && r.upstreams != nil && r.upstreams.Full(a.upstream, e.rank(r, a)) {

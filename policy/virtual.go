@@ -75,12 +75,7 @@ func (u *VirtualUpstreams) least(upstream string, as adaptive.Request) (best *vi
 // Full reports whether no target of an upstream has a place: see Upstreams.
 func (u *VirtualUpstreams) Full(upstream string, as adaptive.Request) bool {
 	t, free := u.least(upstream, as)
-	if t == nil || free {
-		return false
-	}
-	hold, ok := t.limit.TryEnterAs(as)
-	hold.Done(weir.Ignore)
-	return !ok
+	return t != nil && !free && t.limit.Refuses(as)
 }
 
 // EnterVirtual is EnterUpstream in virtual time, for callers that know how long the work takes, such as the replay

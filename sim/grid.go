@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -159,7 +160,7 @@ func valueOf(name, text string) (n int64, unit string, err error) {
 	}
 	rate, err := weir.ParseRate(text)
 	if err != nil {
-		return 0, "", err
+		return 0, "", errors.New(strings.TrimPrefix(err.Error(), "weir: ")) // what calls it names itself
 	}
 	if rate == weir.Unlimited {
 		return 0, "", fmt.Errorf("%q is no rate to compare with others: write one like 100/s", text)

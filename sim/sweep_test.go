@@ -170,7 +170,7 @@ func TestGrids(t *testing.T) {
 		{several, "limit=c rate=1/s..2/s", "limit=c: the policy has no such limit; it has per-client, b"},
 		{p, "rate=100/s..1/s", "rate=100/s..1/s: its end is before its beginning: write 1/s..100/s"},
 		{p, "rate=1/s..100/m", "write both with the same unit"},
-		{p, "rate=1..100", "rate=1..100: "},
+		{p, "rate=1..100", `rate=1..100: rate "1": no slash`},
 		{p, "rate=unlimited", "no rate to compare"},
 		{p, "burst=1..x", `burst=1..x: "x" is not a whole number`},
 		{p, "burst=-1", "is not a whole number"},

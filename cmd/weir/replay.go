@@ -245,11 +245,10 @@ type textReport interface{ WriteText(w io.Writer) error }
 // endReplay prints what a replay found; err is that of reading the logs.
 func endReplay(cmd *cobra.Command, report textReport, read *sim.Reading, missing []policy.MissingPart, asJSON bool, err error) error {
 	warnAboutLog(cmd, read, missing)
-	err = errors.Join(printReport(cmd, report, asJSON), err)
 	if err == nil && read.Requests == 0 && read.Unparsed > 0 {
-		return errNoLine
+		return errNoLine // a report of zeros would look like one of clients that no limit concerns
 	}
-	return err
+	return errors.Join(printReport(cmd, report, asJSON), err)
 }
 
 var errNoLine = errors.New("no line could be read: is this an access log? --format names formats, and takes the fields of a line, like '$remote_addr [$time_local] \"$request\" $status'")

@@ -73,7 +73,7 @@ KEY is the parts of the limit's key, separated by commas, or a JSON array of the
 				if asJSON {
 					return printJSON(cmd.OutOrStdout(), list)
 				}
-				return printUsage(cmd.OutOrStdout(), list.Usage)
+				return printUsage(cmd, list.Usage)
 			})
 		},
 	}
@@ -85,8 +85,9 @@ KEY is the parts of the limit's key, separated by commas, or a JSON array of the
 	return c
 }
 
-func printUsage(out io.Writer, all []used) error {
-	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+// printUsage prints a table, and then what is wrong with limits that have no figures to stderr.
+func printUsage(cmd *cobra.Command, all []used) error {
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
 	fmt.Fprintln(w, "LIMIT\tUSED\tALLOWED\tLEFT\tALL BACK AT")
 	for _, u := range all {
 		name := u.Limit
@@ -98,12 +99,18 @@ func printUsage(out io.Writer, all []used) error {
 			allowed, left = "unlimited", "-"
 		}
 		if u.Error != "" {
-			fmt.Fprintf(w, "%s\t-\t-\t-\t%s\n", name, u.Error)
+			fmt.Fprintf(w, "%s\t-\t-\t-\t-\n", name)
 			continue
 		}
 		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\n", name, u.Used, allowed, left, u.ResetAt)
 	}
-	return w.Flush()
+	err := w.Flush()
+	for _, u := range all {
+		if u.Error != "" {
+			cmd.PrintErrf("weir: %s: %s\n", u.Limit, u.Error)
+		}
+	}
+	return err
 }
 
 // copy prints a response, which may be long.

@@ -25,10 +25,15 @@ func TestPolicyAsAnArgument(t *testing.T) {
 // TestReplayOfSomethingElse: a file that is no access log is an error, and not a report without
 // limited clients.
 func TestReplayOfSomethingElse(t *testing.T) {
-	dir := files(t, map[string]string{"p.yaml": shop, "empty": ""})
-	code, out, errs := weir(t, "", "replay", dir+"/p.yaml", dir+"/p.yaml")
-	if code != 1 || !strings.Contains(out, "requests  0") || !strings.Contains(errs, "no line could be read") {
-		t.Errorf("%d %q %q", code, out, errs)
+	dir := files(t, map[string]string{"p.yaml": shop, "other": "no access log\nat all\n", "empty": ""})
+	for _, args := range [][]string{{"p.yaml"}, {"p.yaml", "--json"}, {"p.yaml", "--sweep", "rate=1/s,2/s limit=per-sku"}, {"p.yaml", "--compare", dir + "/p.yaml"}, {"--suggest"}} {
+		if args[0] == "p.yaml" {
+			args[0] = dir + "/p.yaml"
+		}
+		code, out, errs := weir(t, "", append(append([]string{"replay"}, args...), dir+"/other")...)
+		if code != 1 || out != "" || !strings.Contains(errs, "no line could be read") {
+			t.Errorf("%q: %d %q %q", args, code, out, errs)
+		}
 	}
 	if code, _, errs := weir(t, "", "replay", dir+"/p.yaml", dir+"/empty"); code != 0 {
 		t.Errorf("an empty log: %d %q", code, errs)
@@ -75,6 +80,20 @@ func TestAdminFromTheEnvironment(t *testing.T) {
 		t.Errorf("%d %q %q", code, out, errs)
 	}
 	if code, out, errs := weir(t, "", "bans", "--admin", three.URL, "--token-file", dir+"/flag"); code != 0 || strings.Count(out, "ban   flag") != 1 {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
+}
+
+// TestUsageOfAStoreThatIsDown: a limit whose store is unavailable has no figures, and the error is no value of
+// a column.
+func TestUsageOfAStoreThatIsDown(t *testing.T) {
+	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Write([]byte(`{"usage":[{"limit":"monthly","key":["acme"],"error":"its store is unavailable"},{"limit":"daily","key":["acme"],"allowed":10,"used":3,"remaining":7}]}`))
+	}))
+	defer admin.Close()
+	code, out, errs := weir(t, "", "usage", "acme", "--admin", admin.URL)
+	table := "LIMIT     USED   ALLOWED   LEFT   ALL BACK AT\nmonthly   -      -         -      -\ndaily     3      10        7      \n"
+	if code != 0 || out != table || errs != "weir: monthly: its store is unavailable\n" {
 		t.Errorf("%d %q %q", code, out, errs)
 	}
 }

@@ -31,6 +31,7 @@ type conn struct {
 	raw    *rawReader           // nil for one in a loop, and for one that is no socket of the operating system
 	// a request, or a part of one, was received and has no response yet
 	busy     atomic.Bool
+	heading  atomic.Bool // it waits for the rest of a head; of a connection that is in no loop
 	answered bool // the last request was answered in full
 	served   bool // a request was answered
 	asleep   bool // idle for longer than awake
@@ -153,12 +154,17 @@ func (c *conn) read() next {
 				return ended
 			}
 		}
+		return c.readHead()
 	case inBody:
 		if !c.bounded {
 			c.bounded = true
 			c.allow(awake) // for all of it: a client that sends a byte at a time must not begin it anew with each
 		}
 	}
+	return c.readMore()
+}
+
+func (c *conn) readMore() next {
 	n, err := c.Conn.Read(c.lent[c.n:])
 	c.n += n
 	if n == 0 && err != nil {
@@ -166,6 +172,33 @@ func (c *conn) read() next {
 	}
 	return serves
 }
+
+// readHead waits for more of a head. The deadline that Shutdown sets meanwhile is set for no other phase.
+func (c *conn) readHead() next {
+	c.heading.Store(true)
+	if c.server.closing.Load() { // must come after heading is set: see closeIfIdle
+		c.hurry()
+	}
+	how := c.readMore()
+	c.heading.Store(false)
+	if c.server.closing.Load() { // closeIfIdle may be about to set the deadline
+		c.server.mu.Lock()
+		c.waits = c.headUntil()
+		c.server.mu.Unlock()
+	}
+	return how
+}
+
+// headUntil returns when the head must be complete after Shutdown.
+func (c *conn) headUntil() time.Time {
+	if until := c.server.headUntil(); until.Before(c.waits) {
+		return until
+	}
+	return c.waits
+}
+
+// hurry bounds the rest of a head after Shutdown.
+func (c *conn) hurry() { c.Conn.SetReadDeadline(c.headUntil()) } //nolint:errcheck // it is closed then
 
 // lost says what to do when nothing more comes in this phase. net/http waits for the rest of a body that
 // comes slowly.
@@ -335,14 +368,16 @@ func (c *conn) allow(d time.Duration) {
 	c.Conn.SetReadDeadline(c.waits) //nolint:errcheck // the read says what is wrong
 }
 
-// closeIfIdle closes a connection that has received nothing. A request that arrives at the same
-// moment is still served.
+// closeIfIdle closes a connection that has received nothing, and bounds the time for the rest of a head. A
+// request that arrives at the same moment is still served. The lock of the server is held.
 func (c *conn) closeIfIdle() {
 	switch {
 	case c.loop != nil:
 		c.loop.Wake()
 	case !c.busy.Load():
 		c.Conn.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // it is closed then
+	case c.heading.Load():
+		c.hurry()
 	}
 }
 

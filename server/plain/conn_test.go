@@ -287,6 +287,43 @@ func TestShutdownOfIdleConnections(t *testing.T) {
 	}
 }
 
+// TestShutdownDuringAHead: a client that has sent half a head does not hold Shutdown up for as long as a head may
+// take, also if more of it comes now and then. One that sends the rest soon gets its response.
+func TestShutdownDuringAHead(t *testing.T) {
+	s, addr := serve(t, echo)
+	stops, trickles, soon := dial(t, addr), dial(t, addr), dial(t, addr)
+	for _, c := range []net.Conn{stops, trickles, soon} {
+		in := bufio.NewReader(c)
+		ask(t, c, in, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		io.WriteString(c, "GET / HTTP/1.1\r\nHo")
+	}
+	time.Sleep(50 * time.Millisecond) // until the halves are read
+	began, ended := time.Now(), make(chan error, 1)
+	go func() { ended <- s.Shutdown(t.Context()) }()
+	go func() {
+		for range 30 {
+			time.Sleep(100 * time.Millisecond)
+			if _, err := io.WriteString(trickles, "s"); err != nil {
+				return
+			}
+		}
+	}()
+	time.Sleep(50 * time.Millisecond)
+	io.WriteString(soon, "st: h\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(soon), nil)
+	if err != nil || resp.StatusCode != 200 || !resp.Close {
+		t.Errorf("the rest of a head that came soon: %+v %v", resp, err)
+	}
+	select {
+	case err := <-ended:
+		if took := time.Since(began); err != nil || took > defaultHead/2 {
+			t.Errorf("%v after %v", err, took)
+		}
+	case <-time.After(2 * defaultHead):
+		t.Fatal("Shutdown waits for a client that has stopped")
+	}
+}
+
 // TestTimes: a client that sends nothing, or never completes a head, is disconnected.
 func TestTimes(t *testing.T) {
 	s := &Server{HTTP: &http.Server{Handler: echo, IdleTimeout: 50 * time.Millisecond, ReadHeaderTimeout: 50 * time.Millisecond}}

@@ -1,6 +1,8 @@
 package plain
 
 import (
+	"time"
+
 	"github.com/weirflow/weir/server/eventloop"
 )
 
@@ -80,6 +82,9 @@ func (c *conn) receive() next {
 			return ended
 		}
 		until := c.ends()
+		if c.phase == inHead && c.server.closing.Load() {
+			until = min(until, c.loop.Now()+int64(time.Until(c.server.headUntil())))
+		}
 		if c.loop.Now() >= until {
 			return c.lost()
 		}

@@ -40,6 +40,7 @@ func TestInLoops(t *testing.T) {
 		"Shutdown":                                  TestShutdown,
 		"ShutdownGivesUp":                           TestShutdownGivesUp,
 		"ShutdownOfIdleConnections":                 TestShutdownOfIdleConnections,
+		"ShutdownDuringAHead":                       TestShutdownDuringAHead,
 		"Times":                                     TestTimes,
 		"States":                                    TestStates,
 		"SlowBodyIsHandedOver":                      TestSlowBodyIsHandedOver,

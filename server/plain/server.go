@@ -44,6 +44,7 @@ type Server struct {
 	serving map[*queue]struct{}
 	conns   map[*conn]struct{}
 	closing atomic.Bool
+	closed  time.Time      // when closing was set; read it after closing
 	open    sync.WaitGroup // connections
 	hangups *hangups       // while something is served; nil if the system cannot report them
 }
@@ -185,11 +186,21 @@ func (s *Server) endHangups() {
 	}
 }
 
+// restOfHead is how long a client that has sent half a head has for the rest of it after Shutdown. net/http treats
+// such a connection as idle if it is older than 5 s.
+const restOfHead = time.Second
+
+// headUntil returns when a head must be complete after Shutdown, at the latest.
+func (s *Server) headUntil() time.Time { return s.closed.Add(restOfHead) }
+
 // end stops accepting, and closes connections without a request in flight.
 func (s *Server) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closing.Store(true)
+	if !s.closing.Load() {
+		s.closed = time.Now()
+		s.closing.Store(true)
+	}
 	for q := range s.serving {
 		q.listener.Close()
 	}
@@ -199,7 +210,7 @@ func (s *Server) end() {
 }
 
 // Shutdown drains the server and then the http.Server behind it: requests in flight still get their
-// responses. It returns when all connections are closed. If the context ends before that, it
+// responses. Clients that have sent a part of a head have a second for the rest. It returns when all connections are closed. If the context ends before that, it
 // returns the context's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.end()
