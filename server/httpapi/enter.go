@@ -66,6 +66,9 @@ func (f *Face) enter(c *call) (any, error) {
 	if c.token != nil && c.token.Limits != nil {
 		return nil, &problem{Status: http.StatusForbidden, Detail: "the token is for some limits, and a request is charged to those of its route", Fix: "use a token without limits"}
 	}
+	if of.Request.isMalformed() {
+		return &admission{Status: http.StatusBadRequest}, nil
+	}
 	r, err := of.Request.request()
 	if err != nil {
 		return nil, err
@@ -98,14 +101,20 @@ func (f *Face) enter(c *call) (any, error) {
 	return a, nil
 }
 
+// isMalformed reports whether the gateway would refuse the request with 400. Clients choose the path and the
+// host, so this is a refusal: a caller that serves requests after errors would let them pass.
+func (d *described) isMalformed() bool {
+	return d.Path != "" && (d.Path[0] != '/' || !httpsyntax.IsTarget(d.Path)) || d.Host != "" && !httpsyntax.IsHost(d.Host)
+}
+
 // request returns the request for the policy.
 func (d *described) request() (r policy.Request, err error) {
 	wrong := func(field, detail, fix string) (policy.Request, error) {
 		return r, &problem{Status: http.StatusBadRequest, Field: "request." + field, Detail: detail, Fix: fix}
 	}
 	r = policy.Request{Method: cmp.Or(d.Method, http.MethodGet), Host: d.Host, Header: http.Header{}, Trusted: true, Length: -1}
-	if !strings.HasPrefix(d.Path, "/") || !httpsyntax.IsTarget(d.Path) {
-		return wrong("path", "this is no path of a request", "write it as in the first line of the request, like /buy?id=1")
+	if d.Path == "" {
+		return wrong("path", "the request has no path", "write it as in the first line of the request, like /buy?id=1")
 	}
 	if !httpsyntax.IsToken(r.Method) {
 		return wrong("method", "this is no method", "write a method like GET")
