@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -73,8 +74,18 @@ func (f *Face) enter(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	response, v, err := f.hook.Enter(c.r.Context(), f.policy.Now(), r)
-	if err != nil {
+	var claim *outstanding.Claim
+	response, v, err := f.hook.Enter(c.r.Context(), f.policy.Now(), r, func() (err error) {
+		claim, err = f.places.Claim(outstanding.Caller{Name: c.caller(), Address: c.r.RemoteAddr})
+		return err
+	})
+	if claim != nil && v == nil {
+		claim.Release()
+	}
+	switch {
+	case errors.Is(err, outstanding.ErrPlacesFull):
+		return nil, err
+	case err != nil:
 		return nil, &problem{Status: http.StatusServiceUnavailable, Detail: "no decision: the client left before it"}
 	}
 	for name, values := range response.Header {
@@ -94,7 +105,7 @@ func (f *Face) enter(c *call) (any, error) {
 		return a, nil
 	}
 	a.HoldMS = int64(hold / time.Millisecond)
-	if a.Place, err = f.places.Add(outstanding.Caller{Name: c.caller(), Address: c.r.RemoteAddr}, v.Done, hold); err != nil {
+	if a.Place, err = claim.Keep(v.Done, hold); err != nil {
 		v.Done(weir.Ignore)
 		return nil, err
 	}

@@ -253,3 +253,30 @@ func TestClientEnters(t *testing.T) {
 		t.Errorf("ok, ignored, dropped, refused: %s", got)
 	}
 }
+
+// TestEnterWithoutRoom: a request for which there is no more place is charged nothing.
+func TestEnterWithoutRoom(t *testing.T) {
+	s := serve(t, inFlight, "", nil)
+	s.places = outstanding.NewPlaces(outstanding.Options{Max: 1})
+	status, first := s.post("enter", enterCall("/export", "192.0.2.1", "x-tenant", "a"))
+	if status != 200 {
+		t.Fatalf("%d %v", status, first)
+	}
+	for range 3 {
+		if status, got := s.post("enter", enterCall("/export", "192.0.2.1", "x-tenant", "b")); status != 503 || !strings.Contains(fmt.Sprint(got["detail"]), "too many requests are in flight") {
+			t.Errorf("%d %v", status, got)
+		}
+	}
+	if _, h, _ := s.call("POST", "/v1/enter", enterCall("/plain", "192.0.2.1")); h.Get("RateLimit") != `"per-client";r=1;t=7200` {
+		t.Errorf("%v", h)
+	}
+	if status, _ := s.post("leave", `{"place": "`+first["place"].(string)+`"}`); status != 200 {
+		t.Errorf("%d", status)
+	}
+	s.places = outstanding.NewPlaces(outstanding.Options{Max: 2})
+	for i, want := range []int{200, 429, 429, 429} { // what a limit refuses needs no room
+		if status, got := s.post("enter", enterCall("/export", fmt.Sprint("192.0.2.", 10+i), "x-tenant", "c")); status != want {
+			t.Errorf("%d: %d %v", i, status, got)
+		}
+	}
+}
