@@ -141,7 +141,7 @@ func (v *Verdict) admit(ctx context.Context, queued func() (context.Context, err
 	}
 	err = waited(wait, name, err)
 	if err != nil {
-		v.giveUpPlaces(ctx)
+		v.GiveUp(ctx)
 		if v.overload(name, err); v.overloaded {
 			v.observesOverload()
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/httpsyntax"
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // A Problem is an error in a policy, or a warning about something that was probably not intended.
@@ -365,8 +366,8 @@ func (c *checker) unused() {
 		c.problems[len(c.problems)-1].Follows = true
 	}
 	_, hooks := c.Listen.Endpoint("http")
-	if hooks && len(c.Routes) > 0 && len(c.Listen.Gateway) == 0 && len(c.TrustedProxies) == 0 {
-		c.warn("only calls of /v1/enter are decided by the routes: no proxy may use the hooks of listen.http, and /auth refuses every request", "trusted_proxies: [127.0.0.1], with the addresses of your proxies", "listen", "http")
+	if hooks && len(c.Routes) > 0 && len(c.Listen.Gateway) == 0 && len(c.TrustedProxies) == 0 && !slices.ContainsFunc(c.Routes, c.counts) {
+		c.warn("the routes decide only about requests of /v1/enter: without trusted_proxies, the hooks of listen.http refuse every request", "trusted_proxies: [127.0.0.1], with the addresses of your proxies", "listen", "http")
 		c.problems[len(c.problems)-1].Follows = true
 	}
 	rls, _ := c.Listen.Endpoint("rls")
@@ -374,4 +375,13 @@ func (c *checker) unused() {
 		c.warn("listen.http has nothing to limit: the policy has no limits, and takes none from clients", "limits: { per-client: { key: client.ip, token_bucket: { rate: 10/s, burst: 20 } } }; or client_limits: {} below listen.http", "listen", "http")
 		c.problems[len(c.problems)-1].Follows = true
 	}
+}
+
+// counts reports whether a limit of a route counts requests in flight. The hooks of proxies do not say when a request
+// ends, so such a route is for /v1/enter.
+func (c *checker) counts(r Route) bool {
+	return r.Adaptive.On || slices.ContainsFunc(c.Limits, func(l Limit) bool {
+		_, places := rules.PlacesOf(l.Limit)
+		return places && slices.Contains(r.Limits, l.Name)
+	})
 }

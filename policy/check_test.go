@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -169,5 +170,29 @@ func TestParseLimit(t *testing.T) {
 	}
 	if fields := policy.Fields("leaky_bucket"); !slices.Equal(fields, []string{"rate", "queue", "delay_after"}) || policy.Fields("x") != nil {
 		t.Errorf("%v", fields)
+	}
+}
+
+// TestHooksWithoutProxies: routes without trusted_proxies are for /v1/enter where they count what is in flight, and
+// otherwise probably a mistake.
+func TestHooksWithoutProxies(t *testing.T) {
+	concurrent := policy.Limit{Name: "busy", Key: []string{"client.ip"}, Limit: weir.Concurrency{Limit: 1}}
+	for name, c := range map[string]struct {
+		spoil func(*policy.Policy)
+		warns bool
+	}{
+		"rates":       {func(*policy.Policy) {}, true},
+		"proxies":     {func(p *policy.Policy) { p.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")} }, false},
+		"adaptive":    {func(p *policy.Policy) { p.Routes[0].Adaptive.On = true }, false},
+		"unused":      {func(p *policy.Policy) { p.Limits = append(p.Limits, concurrent) }, true},
+		"concurrency": {func(p *policy.Policy) { p.Limits, p.Routes[0].Limits = append(p.Limits, concurrent), []string{"busy"} }, false},
+	} {
+		p := good()
+		p.Listen = policy.Listen{Others: []policy.Endpoint{{Face: "http", Address: "127.0.0.1:8082"}}}
+		c.spoil(&p)
+		warns := slices.ContainsFunc(p.Check(), func(q policy.Problem) bool { return q.Warning && strings.Contains(q.Message, "/v1/enter") })
+		if warns != c.warns {
+			t.Errorf("%s: %v", name, p.Check())
+		}
 	}
 }

@@ -171,7 +171,7 @@ func (e *Engine) checkAsk(a *Ask, n *namedAsk) *AskError {
 	switch {
 	case l.enters():
 		return &AskError{Field: "limit", Problem: fmt.Sprintf("%q is a concurrency: requests enter and leave it, and nothing can be taken from it", a.Limit),
-			Fix: "name a limit with another algorithm, such as a token_bucket, or put the work behind a route of the gateway"}
+			Fix: "name a limit with another algorithm, such as a token_bucket, or add it to a route, for requests of the gateway or of /v1/enter"}
 	case a.OwnCost:
 		n.cost = l.ownCost()
 	case a.Cost < 0:

@@ -210,7 +210,7 @@ func (d *concurrencyPlace) enter(ctx context.Context, queued func() (context.Con
 
 // refusePlace ends a request that got no place, or stopped waiting for one.
 func (v *Verdict) refusePlace(ctx context.Context, d *concurrencyPlace, err error) {
-	v.giveUpPlaces(ctx)
+	v.GiveUp(ctx)
 	var limited *weir.LimitedError
 	if !errors.As(err, &limited) {
 		return
@@ -221,9 +221,9 @@ func (v *Verdict) refusePlace(ctx context.Context, d *concurrencyPlace, err erro
 	v.note(d.l, limited.Decision, d.cost, 0)
 }
 
-// giveUpPlaces ends a request that does not go on after all: its places are free, and its charges are
-// given back.
-func (v *Verdict) giveUpPlaces(ctx context.Context) {
+// GiveUp ends an admitted request that does not go on after all, before Enter: its charges are given back, and it has
+// no places.
+func (v *Verdict) GiveUp(ctx context.Context) {
 	v.Done(weir.Ignore)
 	v.giveBack(ctx)
 }

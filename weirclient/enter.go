@@ -16,6 +16,7 @@ type Request struct {
 	Path   string            // with the query, as the client sent it
 	Client string            // the client's IP address; default: not known
 	Header map[string]string // the fields that the policy reads
+	Length int64             // of the body, for limits with cost: bytes; default: not known, as for -1
 }
 
 // An Admission is what the server decided about a Request, with its places at limits that count what is in
@@ -35,7 +36,8 @@ type Admission struct {
 // Enter decides about a request by the routes of the server's policy, as its gateway does: rate limits,
 // concurrency limits and the adaptive limit of the route together, all or none. Call Leave when the request has ended.
 // After hold (default, for 0: a minute; at most an hour) its places are free in any case. Where limits
-// have queues, the call waits in them, within the context's deadline. A refusal is no error.
+// have queues, the call waits in them, within the context's deadline. A refusal is no error; that of a request
+// whose path or host is malformed has the Status 400.
 func (c *Client) Enter(ctx context.Context, r Request, hold time.Duration) (*Admission, error) {
 	described := map[string]any{"path": r.Path}
 	for name, text := range map[string]string{"method": r.Method, "host": r.Host, "client": r.Client} {
@@ -45,6 +47,9 @@ func (c *Client) Enter(ctx context.Context, r Request, hold time.Duration) (*Adm
 	}
 	if len(r.Header) > 0 {
 		described["headers"] = r.Header
+	}
+	if r.Length > 0 {
+		described["length"] = r.Length
 	}
 	in := map[string]any{"request": described}
 	if hold > 0 {

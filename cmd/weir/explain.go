@@ -77,19 +77,35 @@ or the limit itself, what is left and how that follows, when the same work is ad
 It charges nothing. It asks listen.http of the server; with --admin, or with $WEIR_ADMIN and without $WEIR_HTTP, listen.admin.
 It exits with 0, also if the key is refused, with 2 for wrong usage, and with 3 if the server cannot tell.
 
-KEY is the parts of the limit's key, separated by commas, or a JSON array of them; [] for a limit without a key.`,
-		Example: "  weir explain per-user ann\n  weir explain per-user ann --json\n  weir explain per-user ann --admin http://127.0.0.1:9090 --token-file token",
-		Args:    cobra.ExactArgs(2),
+KEY is the parts of the limit's key, separated by commas, or a JSON array of them; [] for a limit without a key.
+An adaptive limit, as adaptive:/reports/ of a route or adaptive:app of an upstream, has no keys. listen.admin tells its state.`,
+		Example: "  weir explain per-user ann\n  weir explain per-user ann --json\n  weir explain per-user ann --admin http://127.0.0.1:9090 --token-file token\n  weir explain adaptive:/reports/ --admin http://127.0.0.1:9090",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && strings.HasPrefix(args[0], adaptivePrefix) {
+				return nil
+			}
+			return cobra.ExactArgs(2)(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			parts, err := keyParts(args[1])
-			if err != nil {
-				return err
+			adaptive := strings.HasPrefix(args[0], adaptivePrefix)
+			if adaptive && len(args) > 1 {
+				return &usageError{errors.New("an adaptive limit has no keys: leave KEY out")}
+			}
+			var parts []string
+			if !adaptive {
+				var err error
+				if parts, err = keyParts(args[1]); err != nil {
+					return err
+				}
 			}
 			if len(admin) > 0 && len(s.addresses) > 0 {
 				return &usageError{errors.New("--admin with --http: name one of them")}
 			}
 			if len(admin) > 0 || len(s.addresses) == 0 && os.Getenv(atHTTP.variable()) == "" && os.Getenv(atAdmin.variable()) != "" {
 				s.at, s.addresses = atAdmin, admin
+			}
+			if adaptive {
+				return explainAdaptive(cmd, &s, args[0], asJSON)
 			}
 			q := url.Values{"limit": {args[0]}, "key": parts}
 			if plan != "" {

@@ -78,6 +78,11 @@ type adaptiveLive struct {
 	OK       uint64 `json:"ok"`
 	Dropped  uint64 `json:"dropped"`
 	Refused  uint64 `json:"refused"`
+
+	// Of a route: what is not known is missing.
+	Least    float64           `json:"least_latency_ms,omitempty"`
+	Overload string            `json:"overload,omitempty"`    // why a limit that follows signals is in force
+	Reasons  map[string]uint64 `json:"refused_for,omitempty"` // requests by the reason
 }
 
 // live answers what the server counts at this moment.
@@ -102,9 +107,16 @@ func (p *api) live(w http.ResponseWriter, _ *http.Request) error {
 		out.Stores = append(out.Stores, one)
 	}
 	for _, a := range engine.AdaptiveCounts() {
-		out.Adaptive = append(out.Adaptive, adaptiveLive{
+		one := adaptiveLive{
 			Limit: a.Name, Now: a.Limit, InFlight: a.InFlight, Waiting: int64(a.Waiting), OK: a.Outcomes.OK, Dropped: a.Outcomes.Dropped, Refused: a.Outcomes.Refused,
-		})
+			Least: a.LeastLatency.Seconds() * 1000, Overload: a.Overload, Reasons: map[string]uint64{},
+		}
+		for _, r := range a.Reasons.All() {
+			if r.Refused > 0 {
+				one.Reasons[r.Name] = r.Refused
+			}
+		}
+		out.Adaptive = append(out.Adaptive, one)
 	}
 	targets, err := p.targetsLive(engine.Policy().Upstreams)
 	if err != nil {

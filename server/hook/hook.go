@@ -85,9 +85,17 @@ func (d *Decider) Decide(ctx context.Context, p *active.Snapshot, r policy.Reque
 
 // Enter is Decide for a caller that says when the request has ended: an admitted request keeps its places at
 // concurrency limits and adaptive limits until Done of the verdict, which is nil if there are none. Estimates of
-// costs stay charged.
-func (d *Decider) Enter(ctx context.Context, p *active.Snapshot, r policy.Request) (*Response, *policy.Verdict, error) {
+// costs stay charged. claim is called before a request takes its places; its error ends the request without a charge,
+// and is that of Enter.
+func (d *Decider) Enter(ctx context.Context, p *active.Snapshot, r policy.Request, claim func() error) (*Response, *policy.Verdict, error) {
+	var failed error
 	response, v, err := d.decide(ctx, p, r, func(ctx context.Context, v *policy.Verdict) error {
+		if v.Holds() {
+			if failed = claim(); failed != nil {
+				v.GiveUp(ctx)
+				return failed
+			}
+		}
 		v.KeepEstimates()
 		if v.CountsBytes() {
 			v.SettleBytes(max(r.Length, 0))
@@ -97,6 +105,9 @@ func (d *Decider) Enter(ctx context.Context, p *active.Snapshot, r policy.Reques
 		}
 		return nil
 	})
+	if failed != nil {
+		return nil, nil, failed
+	}
 	if response == nil || !response.Admitted || !v.Holds() {
 		v = nil
 	}

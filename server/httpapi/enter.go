@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -66,12 +67,25 @@ func (f *Face) enter(c *call) (any, error) {
 	if c.token != nil && c.token.Limits != nil {
 		return nil, &problem{Status: http.StatusForbidden, Detail: "the token is for some limits, and a request is charged to those of its route", Fix: "use a token without limits"}
 	}
+	if of.Request.isMalformed() {
+		return &admission{Status: http.StatusBadRequest}, nil
+	}
 	r, err := of.Request.request()
 	if err != nil {
 		return nil, err
 	}
-	response, v, err := f.hook.Enter(c.r.Context(), f.policy.Now(), r)
-	if err != nil {
+	var claim *outstanding.Claim
+	response, v, err := f.hook.Enter(c.r.Context(), f.policy.Now(), r, func() (err error) {
+		claim, err = f.places.Claim(outstanding.Caller{Name: c.caller(), Address: c.r.RemoteAddr})
+		return err
+	})
+	if claim != nil && v == nil {
+		claim.Release()
+	}
+	switch {
+	case errors.Is(err, outstanding.ErrPlacesFull):
+		return nil, err
+	case err != nil:
 		return nil, &problem{Status: http.StatusServiceUnavailable, Detail: "no decision: the client left before it"}
 	}
 	for name, values := range response.Header {
@@ -91,11 +105,17 @@ func (f *Face) enter(c *call) (any, error) {
 		return a, nil
 	}
 	a.HoldMS = int64(hold / time.Millisecond)
-	if a.Place, err = f.places.Add(outstanding.Caller{Name: c.caller(), Address: c.r.RemoteAddr}, v.Done, hold); err != nil {
+	if a.Place, err = claim.Keep(v.Done, hold); err != nil {
 		v.Done(weir.Ignore)
 		return nil, err
 	}
 	return a, nil
+}
+
+// isMalformed reports whether the gateway would refuse the request with 400. Clients choose the path and the
+// host, so this is a refusal: a caller that serves requests after errors would let them pass.
+func (d *described) isMalformed() bool {
+	return d.Path != "" && (d.Path[0] != '/' || !httpsyntax.IsTarget(d.Path)) || d.Host != "" && !httpsyntax.IsHost(d.Host)
 }
 
 // request returns the request for the policy.
@@ -104,8 +124,8 @@ func (d *described) request() (r policy.Request, err error) {
 		return r, &problem{Status: http.StatusBadRequest, Field: "request." + field, Detail: detail, Fix: fix}
 	}
 	r = policy.Request{Method: cmp.Or(d.Method, http.MethodGet), Host: d.Host, Header: http.Header{}, Trusted: true, Length: -1}
-	if !strings.HasPrefix(d.Path, "/") || !httpsyntax.IsTarget(d.Path) {
-		return wrong("path", "this is no path of a request", "write it as in the first line of the request, like /buy?id=1")
+	if d.Path == "" {
+		return wrong("path", "the request has no path", "write it as in the first line of the request, like /buy?id=1")
 	}
 	if !httpsyntax.IsToken(r.Method) {
 		return wrong("method", "this is no method", "write a method like GET")

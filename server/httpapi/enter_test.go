@@ -72,10 +72,9 @@ func TestEnter(t *testing.T) {
 		t.Errorf("without a route: %d %v", status, got)
 	}
 	for body, field := range map[string]string{
-		`{}`:                          "request",
-		`{"request": {}}`:             "request.path",
-		`{"request": {"path": "x"}}`:  "request.path",
-		`{"request": {"path": "/ "}}`: "request.path",
+		`{}`:                        "request",
+		`{"request": {}}`:           "request.path",
+		`{"request": {"path": ""}}`: "request.path",
 		`{"request": {"path": "/"}, "hold_ms": -1}`:                       "hold_ms",
 		`{"request": {"path": "/"}, "hold_ms": 3600001}`:                  "hold_ms",
 		`{"request": {"path": "/", "method": "GE T"}}`:                    "request.method",
@@ -92,6 +91,40 @@ func TestEnter(t *testing.T) {
 	}
 	if status, got := s.post("leave", `{"place": "x", "outcome": "fine"}`); status != 400 || got["field"] != "outcome" {
 		t.Errorf("%d %v", status, got)
+	}
+}
+
+// TestEnterRefusesWhatTheGatewayRefuses: clients choose the path and the host, so one that no application should read
+// is a refusal, and no error that a caller may take for an outage.
+func TestEnterRefusesWhatTheGatewayRefuses(t *testing.T) {
+	s := serve(t, inFlight, "", nil)
+	for _, request := range []string{
+		`{"path": "/export#1"}`, `{"path": "/export\\x"}`, `{"path": "/ "}`, `{"path": "x"}`, `{"path": "*"}`, `{"path": "http://shop.example/export"}`,
+		`{"path": "/export", "host": "a b"}`, `{"path": "/export", "host": "shop.example\r\n"}`, `{"path": "/export", "host": "shop.example:x"}`,
+	} {
+		if status, _, text := s.call("POST", "/v1/enter", `{"request": `+request+`}`); status != 429 || text != `{"allowed":false,"status":400}` {
+			t.Errorf("%s: %d %s", request, status, text)
+		}
+	}
+	if status, got := s.post("enter", `{"request": {"path": "/plain", "host": "[2001:db8::1]:8080"}}`); status != 200 {
+		t.Errorf("%d %v", status, got)
+	}
+}
+
+// TestClientEntersWithALength: a Go program says how long the body is.
+func TestClientEntersWithALength(t *testing.T) {
+	s := serve(t, `
+limits:
+  bytes: { key: client.ip, cost: bytes, token_bucket: { rate: 1/h, burst: 100 } }
+routes:
+  - { match: /, limits: [bytes], respond: { status: 204 } }
+`, "", nil)
+	c := s.client(weirclient.Options{})
+	for i, want := range []bool{true, false} {
+		got, err := c.Enter(t.Context(), weirclient.Request{Path: "/", Client: "192.0.2.1", Length: 60}, 0)
+		if err != nil || got.Allowed != want {
+			t.Errorf("%d: %+v %v", i, got, err)
+		}
 	}
 }
 
@@ -218,5 +251,32 @@ func TestClientEnters(t *testing.T) {
 	}
 	if got := fmt.Sprint(s.policy.Engine().AdaptiveCounts()[0].Outcomes); got != "{1 1 1 0}" {
 		t.Errorf("ok, ignored, dropped, refused: %s", got)
+	}
+}
+
+// TestEnterWithoutRoom: a request for which there is no more place is charged nothing.
+func TestEnterWithoutRoom(t *testing.T) {
+	s := serve(t, inFlight, "", nil)
+	s.places = outstanding.NewPlaces(outstanding.Options{Max: 1})
+	status, first := s.post("enter", enterCall("/export", "192.0.2.1", "x-tenant", "a"))
+	if status != 200 {
+		t.Fatalf("%d %v", status, first)
+	}
+	for range 3 {
+		if status, got := s.post("enter", enterCall("/export", "192.0.2.1", "x-tenant", "b")); status != 503 || !strings.Contains(fmt.Sprint(got["detail"]), "too many requests are in flight") {
+			t.Errorf("%d %v", status, got)
+		}
+	}
+	if _, h, _ := s.call("POST", "/v1/enter", enterCall("/plain", "192.0.2.1")); h.Get("RateLimit") != `"per-client";r=1;t=7200` {
+		t.Errorf("%v", h)
+	}
+	if status, _ := s.post("leave", `{"place": "`+first["place"].(string)+`"}`); status != 200 {
+		t.Errorf("%d", status)
+	}
+	s.places = outstanding.NewPlaces(outstanding.Options{Max: 2})
+	for i, want := range []int{200, 429, 429, 429} { // what a limit refuses needs no room
+		if status, got := s.post("enter", enterCall("/export", fmt.Sprint("192.0.2.", 10+i), "x-tenant", "c")); status != want {
+			t.Errorf("%d: %d %v", i, status, got)
+		}
 	}
 }

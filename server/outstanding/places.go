@@ -31,7 +31,8 @@ type Places struct {
 	mu       sync.Mutex
 	byID     map[identifier]*place
 	byExpiry heap.Heap[place]
-	bounds   map[string]int // by bound of callers
+	bounds   map[string]int // of places and claims, by bound of callers
+	claims   int
 	closed   bool
 }
 
@@ -49,29 +50,57 @@ func NewPlaces(o Options) *Places {
 	return &Places{o: o, byID: map[identifier]*place{}, bounds: map[string]int{}}
 }
 
-// Add keeps a place for a time. done gives it back; it is called once, unless the error is ErrPlacesFull.
-func (p *Places) Add(by Caller, done func(weir.Outcome), keep time.Duration) (id string, err error) {
-	expired, id, err := p.add(by, done, keep)
-	end(expired)
-	return id, err
+// A Claim is room for a place of a request that is not decided yet. Keep or Release ends it.
+type Claim struct {
+	of            *Places
+	caller, bound string
 }
 
-func (p *Places) add(by Caller, done func(weir.Outcome), keep time.Duration) (expired []*place, id string, err error) {
+// Claim claims room for a place of a caller, so that a request for which there is none is not charged. The error is
+// ErrPlacesFull.
+func (p *Places) Claim(by Caller) (*Claim, error) {
+	p.mu.Lock()
+	now, bound := p.o.Now(), by.bound()
+	expired := p.expire(now)
+	full := p.closed || len(p.byID)+p.claims >= p.o.Max || p.bounds[bound] >= p.o.PerCaller
+	if !full {
+		p.claims++
+		p.bounds[bound]++
+	}
+	p.mu.Unlock()
+	end(expired)
+	if full {
+		return nil, ErrPlacesFull
+	}
+	return &Claim{p, by.Name, bound}, nil
+}
+
+// Keep keeps a place for a time. done gives it back; it is called once, unless there is an error: ErrPlacesFull, if
+// Close was called since.
+func (c *Claim) Keep(done func(weir.Outcome), keep time.Duration) (id string, err error) {
+	p := c.of
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now, bound := p.o.Now(), by.bound()
-	expired = p.expire(now)
-	if p.closed || len(p.byID) >= p.o.Max || p.bounds[bound] >= p.o.PerCaller {
-		return expired, "", ErrPlacesFull
+	p.claims--
+	if p.closed {
+		p.unbound(c.bound)
+		return "", ErrPlacesFull
 	}
-	until := now.Add(keep).UnixMilli()
-	one := &place{caller: by.Name, bound: bound, done: done}
+	until := p.o.Now().Add(keep).UnixMilli()
+	one := &place{caller: c.caller, bound: c.bound, done: done}
 	binary.BigEndian.PutUint64(one.id[:], uint64(until))
 	_, _ = rand.Read(one.id[timeBytes:]) // never fails
 	p.byID[one.id] = one
-	p.bounds[bound]++
 	p.byExpiry.Push(&one.node, one, until)
-	return expired, base64.RawURLEncoding.EncodeToString(one.id[:]), nil
+	return base64.RawURLEncoding.EncodeToString(one.id[:]), nil
+}
+
+// Release gives the room back.
+func (c *Claim) Release() {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.of.claims--
+	c.of.unbound(c.bound)
 }
 
 // Leave gives a place of the callers of a name back, and says how the work has ended.
@@ -142,8 +171,13 @@ func (p *Places) expire(now time.Time) (expired []*place) {
 func (p *Places) remove(one *place) {
 	delete(p.byID, one.id)
 	p.byExpiry.Remove(&one.node)
-	if p.bounds[one.bound]--; p.bounds[one.bound] == 0 {
-		delete(p.bounds, one.bound)
+	p.unbound(one.bound)
+}
+
+// unbound ends one place or claim of a caller. p.mu is locked.
+func (p *Places) unbound(bound string) {
+	if p.bounds[bound]--; p.bounds[bound] == 0 {
+		delete(p.bounds, bound)
 	}
 }
 

@@ -18,7 +18,7 @@ func TestPlacesAreBounded(t *testing.T) {
 	ended := map[weir.Outcome]int{}
 	add := func(by Caller) string {
 		t.Helper()
-		id, err := p.Add(by, func(o weir.Outcome) { ended[o]++ }, time.Second)
+		id, err := addPlace(p, by, func(o weir.Outcome) { ended[o]++ }, time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -28,12 +28,12 @@ func TestPlacesAreBounded(t *testing.T) {
 	first := add(a)
 	add(a)
 	for _, by := range []Caller{a, {Name: "a", Address: "192.0.2.2:1"}} {
-		if _, err := p.Add(by, nil, time.Second); !errors.Is(err, ErrPlacesFull) {
+		if _, err := addPlace(p, by, nil, time.Second); !errors.Is(err, ErrPlacesFull) {
 			t.Errorf("a third of one caller: %v", err)
 		}
 	}
 	last := add(b)
-	if _, err := p.Add(Caller{Name: "c"}, nil, time.Second); !errors.Is(err, ErrPlacesFull) {
+	if _, err := addPlace(p, Caller{Name: "c"}, nil, time.Second); !errors.Is(err, ErrPlacesFull) {
 		t.Errorf("a fourth: %v", err)
 	}
 	for _, id := range []string{"", "x", first[1:], first + "A", last} {
@@ -50,7 +50,7 @@ func TestPlacesAreBounded(t *testing.T) {
 	}
 	add(a)
 	p.Close()
-	if _, err := p.Add(a, nil, time.Second); !errors.Is(err, ErrPlacesFull) || ended[weir.Ignore] != 3 {
+	if _, err := addPlace(p, a, nil, time.Second); !errors.Is(err, ErrPlacesFull) || ended[weir.Ignore] != 3 {
 		t.Errorf("after Close: %v, %v", err, ended)
 	}
 }
@@ -63,7 +63,7 @@ func TestPlacesAtOnce(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for i := range 500 {
-				id, err := p.Add(Caller{Name: "a"}, func(weir.Outcome) { back.Add(1) }, time.Duration(i%3)*time.Millisecond)
+				id, err := addPlace(p, Caller{Name: "a"}, func(weir.Outcome) { back.Add(1) }, time.Duration(i%3)*time.Millisecond)
 				if err != nil {
 					return
 				}
@@ -77,5 +77,44 @@ func TestPlacesAtOnce(t *testing.T) {
 	p.Close()
 	if given.Load() != back.Load() || len(p.bounds) != 0 {
 		t.Errorf("%d given, %d back, %v", given.Load(), back.Load(), p.bounds)
+	}
+}
+
+// addPlace claims a place, and keeps it.
+func addPlace(p *Places, by Caller, done func(weir.Outcome), keep time.Duration) (string, error) {
+	c, err := p.Claim(by)
+	if err != nil {
+		return "", err
+	}
+	return c.Keep(done, keep)
+}
+
+// TestClaimsCount: a claim takes the room of a place until it is released, and none is kept after Close.
+func TestClaimsCount(t *testing.T) {
+	p := NewPlaces(Options{Max: 2, PerCaller: 1})
+	a, err := p.Claim(Caller{Name: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Claim(Caller{Name: "a"}); !errors.Is(err, ErrPlacesFull) {
+		t.Errorf("beside a claim of the caller: %v", err)
+	}
+	b, err := p.Claim(Caller{Name: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Claim(Caller{Name: "c"}); !errors.Is(err, ErrPlacesFull) {
+		t.Errorf("beside all claims: %v", err)
+	}
+	a.Release()
+	if a, err = p.Claim(Caller{Name: "a"}); err != nil {
+		t.Error(err)
+	}
+	if _, err := b.Keep(func(weir.Outcome) {}, time.Minute); err != nil || p.Len() != 1 {
+		t.Errorf("%v, %d places", err, p.Len())
+	}
+	p.Close()
+	if _, err := a.Keep(nil, time.Minute); !errors.Is(err, ErrPlacesFull) || p.Len() != 0 || p.claims != 0 || len(p.bounds) != 0 {
+		t.Errorf("after Close: %v, %+v", err, p)
 	}
 }

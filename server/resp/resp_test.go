@@ -128,6 +128,7 @@ func TestCommands(t *testing.T) {
 		{"CONFIG GET save", "*2 $4 save $0 "}, {"CONFIG SET save x", "-ERR the policy file says how this server is configured: CONFIG GET alone is served"},
 		{"COMMAND COUNT", ":21"}, {"COMMAND INFO nothing", "*1 *-1"}, {"COMMAND DOCS nothing", "*0"},
 		{"AUTH x", "-ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"},
+		{"AUTH default x", "+OK"}, {"AUTH app x", "-WRONGPASS invalid username-password pair or user is disabled."}, {"HELLO 2 AUTH default x", "*14 $6 server $5 redis"},
 		{"HELLO 4", "-NOPROTO unsupported protocol version"}, {"CLUSTER INFO", "-ERR This instance has cluster support disabled"},
 		{"HELLO 3", "%7 $6 server $5 redis $7 version $5 7.2.0 $5 proto :3 $2 id :1 $4 mode $10 standalone $4 role $6 master $7 modules *0"},
 		{"COMMAND INFO nothing", "*1 _"}, {"CONFIG GET save", "%1 $4 save $0 "}, {"RESET", "+RESET"}, {"CLIENT GETNAME", "$-1"}, {"QUIT", "+OK"},

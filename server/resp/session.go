@@ -91,6 +91,10 @@ func (c *conn) auth(args [][]byte) {
 	if len(args) == 3 {
 		user, secret = args[1], args[2]
 	}
+	if len(args) == 2 && c.session.settings.users == nil {
+		c.reply.Error(noPassword)
+		return
+	}
 	failure, ends := c.authenticate(user, secret)
 	if c.session.ends = ends; failure != "" {
 		c.reply.Error(failure)

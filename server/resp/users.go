@@ -162,11 +162,21 @@ func guesser(host string, name []byte) string {
 	return host + " " + string(sum[:])
 }
 
-// authenticate checks a user's password. It returns the error for the client, and whether the
+// Errors of AUTH, as in Redis.
+const (
+	noPassword    = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"
+	wrongPassword = "WRONGPASS invalid username-password pair or user is disabled."
+)
+
+// authenticate checks a user's password. Without users there is only the default one, of whom Redis takes any
+// password that comes with the name: clients with a password connect to a server without. It returns the error for the client, and whether the
 // connection ends.
 func (c *conn) authenticate(name, secret []byte) (failure string, ends bool) {
 	if c.session.settings.users == nil {
-		return "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?", false
+		if string(name) == defaultUser {
+			return "", false
+		}
+		return wrongPassword, false
 	}
 	host, _, err := net.SplitHostPort(c.raw.RemoteAddr().String())
 	if err != nil {
@@ -182,7 +192,7 @@ func (c *conn) authenticate(name, secret []byte) (failure string, ends bool) {
 		c.face.counts.guesses.Add(1)
 		c.face.guesses.Take(who, 1)
 		c.session.guesses++
-		return "WRONGPASS invalid username-password pair or user is disabled.", c.session.guesses >= maxGuesses
+		return wrongPassword, c.session.guesses >= maxGuesses
 	}
 	c.session.user, c.session.password = string(name), hash
 	if !c.session.known {
