@@ -16,11 +16,12 @@ import (
 //   - While they are alike and the limit is in use, the limit rises: at first by an eighth, and in
 //     further periods by up to a half.
 //   - The aim is a latency that is longer than the least by 0.3 times the mean of nine tenths of the
-//     requests. Above it, the limit falls in proportion.
+//     requests, or for one request that waits. Above it, the limit falls in proportion.
 //   - Whether the least latency still holds is tested with each larger cut, and with a small one
 //     now and then. If fewer requests in flight do not lower the latency, then the service itself
 //     has become slower: that latency becomes the least, and the limit returns. So a limit that
 //     is too high never becomes the measure of itself, and no request waits for a measurement.
+//     A limit that has fallen to a quarter without that is raised as a test.
 //   - Drops lower the limit, which then keeps a distance from where they began, and tries a
 //     little more from time to time. Drops that a lower limit does not make fewer have another cause,
 //     such as a path that refuses on purpose: the limit returns, and they do not count.
@@ -81,6 +82,7 @@ type knee struct {
 	fall   state // before it was lowered for the first time since there was room
 	dip    state // before the limit was lowered as a test alone
 	rise   state // before it was raised as one
+	high   state // when it was last raised because there was room
 	last   float64
 	steps  int     // of the dip
 	before reading // the period before
@@ -98,6 +100,7 @@ type state struct {
 type reading struct {
 	latency  float64 // the mean of the faster half
 	spread   float64 // the standard deviation, in multiples of the latency
+	noise    float64 // the variance of the latency if only one request were counted, in multiples of its square
 	tail     float64 // the mean without the slowest tenth, in multiples of the latency
 	ok       int     // how many requests were counted
 	inFlight float64 // the mean
@@ -174,19 +177,22 @@ func (k *knee) read(p *period) (r reading) {
 		}
 	}
 	whole /= float64(r.ok * 9 / 10)
-	counted = counted[:r.ok/2]
-	r.latency = max(r.latency/float64(len(counted)), 1)
+	half := float64(r.ok / 2)
+	r.latency = max(r.latency/half, 1)
 	r.tail = max(whole/r.latency, 1)
-	for _, s := range counted {
+	for _, s := range counted[:r.ok/2] {
 		d := float64(s.latency)/r.latency - 1
 		r.spread += d * d
 	}
-	r.spread = math.Sqrt(r.spread / float64(len(counted)))
+	// the slower half counts like the median here, which varies too (Tukey and McLaughlin, 1963)
+	median := float64(counted[r.ok/2].latency)/r.latency - 1
+	r.noise = 2*(r.spread/half+median*median) - median*median
+	r.spread = math.Sqrt(r.spread / half)
 	return r
 }
 
 // variance is that of the latency, in multiples of its square.
-func (r reading) variance() float64 { return max(r.spread*r.spread, 1e-3) / float64(r.ok) }
+func (r reading) variance() float64 { return max(r.noise, 1e-3) / float64(r.ok) }
 
 // adjust changes the limit after a period without an excess of drops.
 func (k *knee) adjust(r reading) {
@@ -224,7 +230,7 @@ func (k *knee) adjust(r reading) {
 		k.slower(k.usual)
 		return
 	}
-	if k.limit < k.fall.limit/4 && k.cut.age >= 2 && min(stretch, k.usual) > target {
+	if k.limit < k.high.limit/4 && k.cut.limit > 0 && k.cut.age >= 2 && k.usual > target {
 		// so low a limit did not help: with few requests in flight, it would take long to find out why
 		k.rise = state{limit: k.limit, stretch: k.usual}
 		k.limit *= 2
@@ -265,6 +271,9 @@ func (k *knee) grow(r reading, stretch, ratio float64) {
 	}
 	factor := math.Pow(ratio, []float64{0.5, 1, 2}[min(k.streak-1, 2)])
 	k.limit = k.bound(max(k.limit*min(factor, 1.5), min(k.limit+1, k.limit*1.5)))
+	if k.limit > k.high.limit {
+		k.high = state{limit: k.limit, stretch: max(stretch, aim)}
+	}
 	if k.limit >= k.cut.limit {
 		k.cut = state{}
 	}
@@ -325,10 +334,10 @@ func (k *knee) risen(r reading, stretch float64) {
 	from, rose := k.rise, k.limit/k.rise.limit
 	k.endTest()
 	if r.inUse && stretch < math.Sqrt(rose)*from.stretch {
-		k.slower(min(stretch, from.stretch))
+		k.slower(math.Sqrt(stretch * from.stretch))
 		return
 	}
-	k.cut, k.fall = state{}, from
+	k.cut, k.fall, k.high = state{}, state{}, from
 }
 
 // tested compares the latency before and after the limit was lowered. It reports whether that was
@@ -369,8 +378,10 @@ func (k *knee) tested(stretch float64) bool {
 // where it was.
 func (k *knee) slower(factor float64) {
 	k.least *= factor
-	if k.fall.limit > k.cut.limit {
-		k.cut = k.fall
+	for _, s := range []state{k.fall, k.high} {
+		if s.limit > k.cut.limit {
+			k.cut = s
+		}
 	}
 	k.restore(k.cut, factor)
 	k.quiet, k.dips = dipEvery-dipSoon, 0
