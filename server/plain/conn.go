@@ -32,9 +32,9 @@ type conn struct {
 	// a request, or a part of one, was received and has no response yet
 	busy     atomic.Bool
 	heading  atomic.Bool // it waits for the rest of a head; of a connection that is in no loop
-	answered bool // the last request was answered in full
-	served   bool // a request was answered
-	asleep   bool // idle for longer than awake
+	answered bool        // the last request was answered in full
+	served   bool        // a request was answered
+	asleep   bool        // idle for longer than awake
 
 	phase   phase
 	lent    *[maxHead]byte

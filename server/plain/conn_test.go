@@ -295,9 +295,22 @@ func TestShutdownDuringAHead(t *testing.T) {
 	for _, c := range []net.Conn{stops, trickles, soon} {
 		in := bufio.NewReader(c)
 		ask(t, c, in, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	}
+	busy := func() (n int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for c := range s.conns {
+			if c.busy.Load() {
+				n++
+			}
+		}
+		return n
+	}
+	until(t, "no request is served", func() bool { return busy() == 0 })
+	for _, c := range []net.Conn{stops, trickles, soon} {
 		io.WriteString(c, "GET / HTTP/1.1\r\nHo")
 	}
-	time.Sleep(50 * time.Millisecond) // until the halves are read
+	until(t, "the halves are read", func() bool { return busy() == 3 })
 	began, ended := time.Now(), make(chan error, 1)
 	go func() { ended <- s.Shutdown(t.Context()) }()
 	go func() {
@@ -308,7 +321,7 @@ func TestShutdownDuringAHead(t *testing.T) {
 			}
 		}
 	}()
-	time.Sleep(50 * time.Millisecond)
+	until(t, "Shutdown has begun", s.closing.Load)
 	io.WriteString(soon, "st: h\r\n\r\n")
 	resp, err := http.ReadResponse(bufio.NewReader(soon), nil)
 	if err != nil || resp.StatusCode != 200 || !resp.Close {
