@@ -45,7 +45,7 @@ func (c *conn) reserve(args [][]byte) {
 	a, err := asks.engine.Reserve(ctx, asks.all, times.within)
 	id := ""
 	if err == nil && a.Allowed {
-		if id, err = c.face.reservations.Add(ctx, outstanding.Caller{Name: c.session.user, Address: c.raw.RemoteAddr().String()}, a, times.keep); err != nil {
+		if id, err = c.face.reservations.Add(ctx, c.caller(), a, times.keep); err != nil {
 			c.reply.Error("ERR " + err.Error())
 			return
 		}

@@ -54,6 +54,7 @@ var (
 	guessesTotal  = prometheus.NewDesc("weir_resp_wrong_passwords_total", "Wrong passwords, and passwords that were not looked at after too many wrong ones.", nil, nil)
 	keysGauge     = prometheus.NewDesc("weir_resp_throttle_keys", "Keys of CL.THROTTLE in memory.", nil, nil)
 	namedGauge    = prometheus.NewDesc("weir_resp_named_limits", "Limits that clients have created with WEIR.INIT.", nil, nil)
+	placesGauge   = prometheus.NewDesc("weir_resp_places_held", "Requests that clients have entered with WEIR.ENTER and not left.", nil, nil)
 	evictedTotal  = prometheus.NewDesc("weir_resp_throttle_keys_evicted_total", "Keys of CL.THROTTLE evicted from memory: idle, or full (for lack of room).", []string{"reason"}, nil)
 )
 
@@ -62,7 +63,7 @@ type metrics struct{ *Face }
 
 // Describe is of prometheus.Collector.
 func (m metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{commandsTotal, throttleTotal, errorsTotal, endedTotal, guessesTotal, keysGauge, namedGauge, evictedTotal} {
+	for _, d := range []*prometheus.Desc{commandsTotal, throttleTotal, errorsTotal, endedTotal, guessesTotal, keysGauge, namedGauge, placesGauge, evictedTotal} {
 		ch <- d
 	}
 }
@@ -86,6 +87,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	counter(guessesTotal, c.guesses.Load())
 	ch <- prometheus.MustNewConstMetric(keysGauge, prometheus.GaugeValue, float64(stats.Keys))
 	ch <- prometheus.MustNewConstMetric(namedGauge, prometheus.GaugeValue, float64(len(m.named.current.Load().byName)))
+	ch <- prometheus.MustNewConstMetric(placesGauge, prometheus.GaugeValue, float64(m.places.Len()))
 	counter(evictedTotal, stats.EvictedIdle, "idle")
 	counter(evictedTotal, stats.EvictedFull, "full")
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/weirflow/weir/server/active"
 	"github.com/weirflow/weir/server/endpoint"
 	"github.com/weirflow/weir/server/face"
+	"github.com/weirflow/weir/server/hook"
 	"github.com/weirflow/weir/server/outstanding"
 	"github.com/weirflow/weir/server/policyfile"
 )
@@ -39,7 +40,9 @@ type Face struct {
 	backlogs     *keyed.Backlogs
 	settings     atomic.Pointer[settings]
 	named        *namedLimits
+	hook         *hook.Decider
 	reservations *outstanding.Table     // reservations of WEIR.RESERVE
+	places       *outstanding.Places    // of WEIR.ENTER
 	guesses      *keyed.Limiter[string] // of passwords, by user and client address
 	counts       counts
 	started      time.Time
@@ -65,7 +68,7 @@ func open(ctx context.Context, h face.Host) (face.Face, error) {
 	if o.RESP.WhenFull == "refuse" {
 		full = keyed.Refuse
 	}
-	f := &Face{policy: h.Policy, log: h.Log, commands: commands(), reservations: outstanding.New(outstanding.Options{}), conns: map[*conn]struct{}{}, ended: make(chan struct{}), started: time.Now()}
+	f := &Face{policy: h.Policy, log: h.Log, commands: commands(), hook: hook.NewDecider(h.Log, longestTurn), reservations: outstanding.New(outstanding.Options{}), places: outstanding.NewPlaces(outstanding.Options{}), conns: map[*conn]struct{}{}, ended: make(chan struct{}), started: time.Now()}
 	var err error
 	if f.backlogs, err = keyed.NewBacklogs(keyed.Options{MaxKeys: o.RESP.MaxKeys, Full: full}); err != nil {
 		return nil, err
@@ -167,10 +170,11 @@ func (f *Face) awaitUsers() {
 // Discard has nothing to give back.
 func (c *change) Discard() {}
 
-// Tick ends reservations that have expired, and reads certificates and users again if their files have changed.
+// Tick ends reservations and places that have expired, and reads certificates and users again if their files have changed.
 func (f *Face) Tick() {
 	f.endpoint.Tick()
 	f.reservations.Sweep()
+	f.places.Sweep()
 	if err := f.named.expire(); err != nil {
 		f.log.Error("named limits are not deleted", "listen", name, "error", err)
 	}
@@ -292,6 +296,7 @@ func (f *Face) Shutdown(ctx context.Context) error {
 	}()
 	select {
 	case <-done:
+		f.places.Close()
 		f.reservations.Close(ctx)
 		f.end()
 		return nil
@@ -326,6 +331,7 @@ func (f *Face) Close() error {
 	f.accepted.Wait()
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
+	f.places.Close()
 	f.reservations.Close(ended)
 	f.end()
 	return errors.Join(err, f.backlogs.Close(), f.guesses.Close(), f.named.close())
