@@ -97,7 +97,7 @@ var floors = map[string][]string{
 	"server/guard":         nil,
 	"server/credential":    nil,
 	"server/endpoint":      {"policy", "server/active", "server/descriptors", "server/eventloop", "server/face", "server/guard", "server/listen", "server/policyfile"},
-	"server/hook":          {".", "policy", "weirhttp", "internal/...", "server/active"},
+	"server/hook":          {".", "policy", "weirhttp", "internal/...", "server/active", "server/outstanding"},
 	"server/outstanding":   {".", "policy", "internal/heap", "internal/pause"},
 	"server/...":           {".", "policy", "weirhttp", "internal/...", "server/active", "server/endpoint", "server/face", "server/guard", "server/outstanding", "server/hook", "server/policyfile"}, // a face: see tables
 	"server/memory":        {".", "internal/rules"},
@@ -108,7 +108,7 @@ var floors = map[string][]string{
 	"server/dashboard":     nil,
 	"server/policymetrics": {".", "policy", "adaptive", "lease", "server/active", "server/decisions"},
 	"server/gateway":       {".", "adaptive", "adaptive/signals", "policy", "keyed", "weirhttp", "internal/...", "server/active", "server/face", "server/plain", "server/policyfile", "server/listen", "server/accesslog", "server/policymetrics", "server/room", "server/upstream", "sim"}, // tests use sim: it reads the access log
-	"server/resp":          {".", "policy", "failover", "keyed", "internal/...", "server/active", "server/credential", "server/endpoint", "server/eventloop", "server/face", "server/outstanding", "server/policyfile", "server/resp/wire"},
+	"server/resp":          {".", "policy", "failover", "keyed", "internal/...", "server/active", "server/credential", "server/endpoint", "server/eventloop", "server/face", "server/hook", "server/outstanding", "server/policyfile", "server/resp/wire"},
 	"server/resp/wire":     nil,
 	"server/rls":           {".", "policy", "weirhttp", "keyed", "internal/...", "server/active", "server/endpoint", "server/envoy", "server/face", "server/guard", "server/hook", "server/policyfile"},
 	"server/envoy":         {"internal/...", "policy", "server/policyfile"},

@@ -49,7 +49,7 @@ func storeWorlds() []struct {
 			if err != nil {
 				return nil, err
 			}
-			return &storeServer{url: s.URL(), end: s.Stop}, nil
+			return &storeServer{s.URL(), s.Stop, func(ctx context.Context) (int64, error) { return mariadbSize(ctx, s.Addr) }}, nil
 		}},
 		{"SQLite", func(_ context.Context, dir string) (*storeServer, error) {
 			return &storeServer{"sqlite:" + filepath.Join(dir, "limits.db"), func() error { return nil }, func(ctx context.Context) (int64, error) { return sqliteSize(ctx, filepath.Join(dir, "limits.db")) }}, nil
@@ -59,14 +59,14 @@ func storeWorlds() []struct {
 			if err != nil {
 				return nil, err
 			}
-			return &storeServer{url: "memcached://" + s.Addr, end: s.Stop}, nil
+			return &storeServer{"memcached://" + s.Addr, s.Stop, func(ctx context.Context) (int64, error) { return memcachedSize(ctx, s.Addr) }}, nil
 		}},
 		{"etcd, one member", func(ctx context.Context, dir string) (*storeServer, error) {
 			all, err := servers.Etcd(ctx, dir, 1)
 			if err != nil {
 				return nil, err
 			}
-			return &storeServer{url: "etcd://" + all[0].Addr, end: all[0].Stop}, nil
+			return &storeServer{"etcd://" + all[0].Addr, all[0].Stop, func(ctx context.Context) (int64, error) { return etcdSize(ctx, all[0].Addr) }}, nil
 		}},
 		{"NATS, one server", startNATS},
 		{"three nodes, no server", startNodes},

@@ -126,7 +126,7 @@ func TestCommands(t *testing.T) {
 		{"GET x", "-ERR unknown command 'GET', with args beginning with: 'x' "}, {"ECHO", "-ERR wrong number of arguments for 'echo' command"},
 		{"CLIENT SETNAME me", "+OK"}, {"CLIENT GETNAME", "$2 me"}, {"CLIENT SETINFO LIB-NAME x", "+OK"}, {"CLIENT WHAT", "-ERR unknown subcommand 'WHAT'. Try CLIENT HELP."},
 		{"CONFIG GET save", "*2 $4 save $0 "}, {"CONFIG SET save x", "-ERR the policy file says how this server is configured: CONFIG GET alone is served"},
-		{"COMMAND COUNT", ":21"}, {"COMMAND INFO nothing", "*1 *-1"}, {"COMMAND DOCS nothing", "*0"},
+		{"COMMAND COUNT", ":23"}, {"COMMAND INFO nothing", "*1 *-1"}, {"COMMAND DOCS nothing", "*0"},
 		{"AUTH x", "-ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"},
 		{"AUTH default x", "+OK"}, {"AUTH app x", "-WRONGPASS invalid username-password pair or user is disabled."}, {"HELLO 2 AUTH default x", "*14 $6 server $5 redis"},
 		{"HELLO 4", "-NOPROTO unsupported protocol version"}, {"CLUSTER INFO", "-ERR This instance has cluster support disabled"},
