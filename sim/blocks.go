@@ -70,7 +70,7 @@ func (r *blockReader) next() (block, error) {
 			r.skip, buf = false, buf[end+1:]
 		}
 		end := bytes.LastIndexByte(buf, '\n')
-		r.carry = append(r.carry[:0], buf[end+1:]...) // the block's memory belongs to whoever takes it
+		r.carry = append(r.carry[:0], buf[end+1:]...) // a copy: the block's memory may be used again before the next block is read
 		// one more for a carriage return
 		if end < 0 && len(r.carry) > r.longest+1 && r.err == nil {
 			r.skip, r.carry = true, r.carry[:0]

@@ -7,7 +7,7 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// A visit is what is told of a client by one of its requests.
+// A visit is what one request says of its client.
 type visit struct {
 	at     int64
 	client string

@@ -29,6 +29,7 @@ type Entry struct {
 // An EntryError says what is wrong with an Entry.
 type EntryError struct{ Field, Detail, Fix string }
 
+// Error is of error.
 func (e *EntryError) Error() string { return e.Detail + ": " + e.Fix }
 
 // An Admission is the answer to an Entry.

@@ -45,9 +45,6 @@ type leaving struct {
 	Outcome string `json:"outcome"`
 }
 
-// outcomes are how the work of a request ended.
-var outcomes = map[string]weir.Outcome{"": weir.OK, "ok": weir.OK, "ignored": weir.Ignore, "dropped": weir.Dropped}
-
 // enter decides about a request by the routes of the policy, as the gateway does, and keeps its places at
 // concurrency limits and adaptive limits until leave.
 func (f *Face) enter(c *call) (any, error) {
@@ -100,7 +97,7 @@ func (f *Face) leave(c *call) (any, error) {
 	if err := decode(c.data, &of); err != nil {
 		return nil, err
 	}
-	o, ok := outcomes[of.Outcome]
+	o, ok := outstanding.Outcome(of.Outcome)
 	if !ok {
 		return nil, &problem{Status: http.StatusBadRequest, Field: "outcome", Detail: fmt.Sprintf("%.80q is no outcome", of.Outcome), Fix: "write ok (default), ignored or dropped"}
 	}

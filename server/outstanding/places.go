@@ -103,6 +103,20 @@ func (c *Claim) Release() {
 	c.of.unbound(c.bound)
 }
 
+// Outcome returns how the work of a request has ended, by its word in the services: ok (also without a word), ignored
+// or dropped. It reports false for others.
+func Outcome(word string) (o weir.Outcome, ok bool) {
+	switch word {
+	case "", "ok":
+		return weir.OK, true
+	case "ignored":
+		return weir.Ignore, true
+	case "dropped":
+		return weir.Dropped, true
+	}
+	return o, false
+}
+
 // Leave gives a place of the callers of a name back, and says how the work has ended.
 func (p *Places) Leave(caller, id string, o weir.Outcome) error {
 	var of identifier

@@ -210,8 +210,8 @@ func (s *Server) end() {
 }
 
 // Shutdown drains the server and then the http.Server behind it: requests in flight still get their
-// responses. Clients that have sent a part of a head have a second for the rest. It returns when all connections are closed. If the context ends before that, it
-// returns the context's error.
+// responses. Clients that have sent a part of a head have a second for the rest. It returns when all connections
+// are closed. If the context ends before that, it returns the context's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.end()
 	done := make(chan struct{})

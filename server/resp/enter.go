@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/server/hook"
 	"github.com/weirflow/weir/server/outstanding"
 	"github.com/weirflow/weir/server/resp/wire"
@@ -102,17 +101,14 @@ func entryOf(words [][]byte) (e *hook.Entry, hold time.Duration, problem string)
 
 // leavePlace is WEIR.LEAVE place [ok|ignored|dropped]: the request has ended.
 func (c *conn) leavePlace(args [][]byte) {
-	outcome := weir.OK
+	word := ""
 	if len(args) > 2 {
-		switch word := strings.ToLower(string(args[2])); {
-		case len(args) > 3, word != "ok" && word != "ignored" && word != "dropped":
-			c.reply.Error("ERR write WEIR.LEAVE PLACE [ok|ignored|dropped]")
-			return
-		case word == "ignored":
-			outcome = weir.Ignore
-		case word == "dropped":
-			outcome = weir.Dropped
-		}
+		word = strings.ToLower(string(args[2]))
+	}
+	outcome, ok := outstanding.Outcome(word)
+	if !ok || len(args) > 3 {
+		c.reply.Error("ERR write WEIR.LEAVE PLACE [ok|ignored|dropped]")
+		return
 	}
 	if err := c.face.places.Leave(c.session.user, string(args[1]), outcome); err != nil {
 		c.reply.Error("ERR " + err.Error())
