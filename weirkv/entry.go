@@ -165,8 +165,10 @@ func (s *limits) readEntry(value []byte, remember int) (*entry, error) {
 		return e, nil
 	case len(value) <= len(magic) || string(value[:len(magic)]) != magic:
 		return nil, errForeign
+	case value[len(magic)] == plainVersion:
+		return s.readPlain(value, remember)
 	case value[len(magic)] != formatVersion:
-		return nil, fmt.Errorf("the key holds a state of format %d, and this version of weir knows format %d", value[len(magic)], formatVersion)
+		return nil, fmt.Errorf("the key holds a state of format %d, and this version of weir knows the formats %d and %d", value[len(magic)], formatVersion, plainVersion)
 	}
 	r := packed.NewReader(value[len(magic)+1:])
 	e.clock.last = r.Int()
@@ -266,9 +268,11 @@ func (e *entry) wrote(id, write uint64) bool {
 
 const day = 24 * time.Hour
 
+// leastTTL is how long a value is kept at least: a repeated write is recognised by it.
+const leastTTL = 10 * time.Second
+
 // ttl is how long the value is needed after now.
 func (e *entry) ttl(now int64, grace time.Duration) time.Duration {
-	const least = 10 * time.Second // what a repeated write is recognised by is kept for so long
 	needed := int64(0)
 	for _, v := range e.versions {
 		needed = max(needed, v.ends-min(now, v.ends))
@@ -284,7 +288,7 @@ func (e *entry) ttl(now int64, grace time.Duration) time.Duration {
 	}
 	needed = max(needed, remembered(e.movedFor, now))
 	needed = min(needed, int64((rules.MaxSpan+day)/unit))
-	return max(time.Duration(needed)*unit+grace, least)
+	return max(time.Duration(needed)*unit+grace, leastTTL)
 }
 
 // endOf is when the state is idle again.

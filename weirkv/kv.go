@@ -64,6 +64,13 @@ type Updater interface {
 	Update(ctx context.Context, key string, next func(Item) (value []byte, ttl time.Duration, write bool)) (revision uint64, err error)
 }
 
+// A PatientUpdater is an Updater that takes longer than a CompareAndSwap. It is asked where another node has just
+// been faster than a CompareAndSwap.
+type PatientUpdater interface {
+	Updater
+	Patient()
+}
+
 // A Clocked is a driver of a store that tells the time. The node's clock is corrected by it.
 type Clocked interface {
 	Now(ctx context.Context) (time.Time, error)

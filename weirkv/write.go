@@ -53,6 +53,8 @@ type round struct {
 	unknown []*try
 	moved   map[uint64]int64 // settlements that were looked up since the item was read
 	pauses  int
+	taking  *taking // while the store decides by itself; nil if it cannot
+	busy    bool    // another node has written the key in this round
 }
 
 // carryOut carries out requests, and ends each of them.
@@ -61,6 +63,12 @@ func (s *Store) carryOut(key string, batch []*request) {
 	defer cancel()
 	r := &round{s: s, key: key, batch: batch}
 	r.item, r.have = s.knownItem(key)
+	if r.taking = s.plainTakes(batch); r.taking != nil {
+		if r.have && !isPlainValue(r.item.Value) {
+			r.taking = nil
+		}
+		defer r.freeLane()
+	}
 	var last error
 	for conflicts, failures := 0, 0; ; {
 		if r.dropLeft() {
@@ -72,6 +80,7 @@ func (s *Store) carryOut(key string, batch []*request) {
 			return
 		case conflict:
 			conflicts++
+			r.busy = true
 		case err != nil:
 			failures++
 			if last == nil || !saysEnded(err) {
@@ -136,6 +145,14 @@ func jitter(most time.Duration) time.Duration { return rand.N(most) + 1 }
 // attempt reads, evaluates and writes once. It reports whether all requests have ended, or whether another
 // node has written the key.
 func (r *round) attempt(ctx context.Context) (done, conflict bool, err error) {
+	if r.taking != nil {
+		done, other, err := r.take(ctx)
+		if !other {
+			return done, false, err
+		}
+		r.freeLane()
+		r.have = false
+	}
 	if !r.have {
 		r.item, err = r.s.kv.Get(ctx, r.key)
 		if r.s.heard(err, false); err != nil {
@@ -168,7 +185,9 @@ func (r *round) attempt(ctx context.Context) (done, conflict bool, err error) {
 		return false, false, err
 	}
 	if u, ok := r.s.kv.(Updater); ok {
-		return r.update(ctx, u, t)
+		if _, patient := u.(PatientUpdater); !patient || r.busy {
+			return r.update(ctx, u, t)
+		}
 	}
 	r.s.swaps.Add(1)
 	next, swapped, err := r.s.kv.CompareAndSwap(ctx, r.key, r.item.Revision, t.value, t.ttl)
@@ -251,6 +270,11 @@ func (s *Store) evaluate(item Item, batch []*request, moved map[uint64]int64) *t
 		e.written(s.node, t.write, on.now)
 		s.inexact.Add(e.inexact)
 		t.value, t.ttl, t.now, t.moves = e.value(), e.ttl(on.now, s.o.Grace), on.now, e.moves
+		if _, ok := s.kv.(Taker); ok {
+			if plain := e.plain(); plain != nil {
+				t.value = plain
+			}
+		}
 	}
 	return t
 }

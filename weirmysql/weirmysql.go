@@ -1,22 +1,18 @@
 // Package weirmysql keeps limits in MariaDB or MySQL, in one table, through the driver go-sql-driver/mysql.
 // See package weirkv for what such a store guarantees.
 //
-// The rules run here, between reading a row and writing it back with an UPDATE that names the revision that was
-// read. A stored procedure would need a round trip less for a key that another node wrote last. But the language of
-// these servers has no arrays, so a state would be text that each procedure takes apart. Here a user needs no more
-// than rights on one table.
-//
-// Each statement is a transaction of its own and holds the lock of one row. The clock of the nodes is corrected by
+// Takes from token buckets, leaky buckets and SmoothBursty are decided by a stored procedure, in one round trip and by
+// the server's clock: see Schema. The language of these servers has no arrays, so the rules of all other limits and
+// operations run here, between reading a row and writing it back with an UPDATE that names the revision that was read.
+// Where another node was faster, the row is locked for one round trip instead. The clock of the nodes is corrected by
 // the server's.
 package weirmysql
 
 import (
 	"context"
 	"database/sql"
-	_ "embed"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -25,15 +21,6 @@ import (
 
 	"github.com/weirflow/weir/weirkv"
 )
-
-// Script is the SQL that makes the table, for the client mariadb or mysql. It can be carried out again.
-//
-//go:embed table.sql
-var Script string
-
-// clock reads the server's clock: microseconds since 1970, in no time zone. UNIX_TIMESTAMP would go by that of the
-// session, and repeat an hour at the end of summer time.
-const clock = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
 // The statements, which are prepared once. Preparing them shows, too, whether the user has the rights for them.
 const (
@@ -53,6 +40,7 @@ type KV struct {
 
 	mu       sync.Mutex
 	prepared map[string]*sql.Stmt // nil until all are
+	lanes    lanes
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -60,7 +48,7 @@ type KV struct {
 }
 
 // NewKV returns the driver over a pool. It removes expired rows in the background until it is closed. It does not
-// make the table: see Script.
+// make the table: see Schema.
 func NewKV(db *sql.DB) *KV {
 	k := newKV(db)
 	k.tasks.Go(k.sweep)
@@ -91,7 +79,7 @@ func (k *KV) Get(ctx context.Context, key string) (item weirkv.Item, err error) 
 // CompareAndSwap implements weirkv.KV. Revisions are drawn at random: a row that was removed and made anew
 // has none that it had before.
 func (k *KV) CompareAndSwap(ctx context.Context, key string, revision uint64, value []byte, ttl time.Duration) (next uint64, swapped bool, err error) {
-	next = rand.Uint64N(1<<63-1) + 1
+	next = uint64(newRevision())
 	query, args := queryUpdate, []any{int64(next), ttl.Microseconds(), value, key, int64(revision)}
 	if revision == 0 {
 		query, args = queryInsert, []any{key, int64(next), ttl.Microseconds(), value}
@@ -145,8 +133,8 @@ func (k *KV) statement(ctx context.Context, query string) (*sql.Stmt, error) {
 		return nil, weirkv.ErrClosed
 	}
 	all, err := k.prepare(ctx)
-	if codeOf(err) == codeNoTable && k.migrate {
-		if _, err = k.db.ExecContext(ctx, Script); err == nil {
+	if code := codeOf(err); k.migrate && (code == codeNoTable || code == codeNoProcedure) {
+		if err = (Schema{}).Migrate(ctx, k.db); err == nil {
 			all, err = k.prepare(ctx)
 		}
 	}
@@ -171,7 +159,7 @@ func (k *KV) statement(ctx context.Context, query string) (*sql.Stmt, error) {
 // prepare prepares all statements.
 func (k *KV) prepare(ctx context.Context) (map[string]*sql.Stmt, error) {
 	all := map[string]*sql.Stmt{}
-	for _, query := range []string{queryGet, queryInsert, queryUpdate, queryLook, queryDelete} {
+	for _, query := range []string{queryGet, queryInsert, queryUpdate, queryLook, queryDelete, queryLane, queryTake} {
 		s, err := k.db.PrepareContext(ctx, query)
 		if err != nil {
 			for _, s := range all {
@@ -186,17 +174,21 @@ func (k *KV) prepare(ctx context.Context) (map[string]*sql.Stmt, error) {
 
 // The errors of the servers that matter here; both products have the same numbers.
 const (
-	codeAccess     = 1044 // to the database
-	codePassword   = 1045
-	codeNoDatabase = 1049
-	codeDuplicate  = 1062 // key
-	codeDenied     = 1142 // a statement on the table
-	codeNoTable    = 1146
-	codeLockWait   = 1205
-	codeDeadlock   = 1213
-	codeReadOnly   = 1290 // the server runs with --read-only
-	codeReadOnlyTx = 1792
-	codeReadOnlyIn = 1836
+	codeAccess      = 1044 // to the database
+	codePassword    = 1045
+	codeNoDatabase  = 1049
+	codeDuplicate   = 1062 // key
+	codeDenied      = 1142 // a statement on the table
+	codeNoTable     = 1146
+	codeLockWait    = 1205
+	codeExists      = 1304 // the procedure
+	codeNoProcedure = 1305
+	codeRange       = 1690
+	codeExecute     = 1370 // a procedure, or making one
+	codeDeadlock    = 1213
+	codeReadOnly    = 1290 // the server runs with --read-only
+	codeReadOnlyTx  = 1792
+	codeReadOnlyIn  = 1836
 )
 
 // codeOf returns the number of an error of the server; 0 for any other error.
@@ -210,17 +202,17 @@ func codeOf(err error) uint16 {
 
 // explain adds to an error what an operator can do about it.
 func (k *KV) explain(err error) error {
-	const grant = "run `GRANT SELECT, INSERT, UPDATE, DELETE ON DATABASE.weir_states TO USER` as an administrator"
+	const grant = "run `GRANT SELECT, INSERT, UPDATE, DELETE ON DATABASE.weir_states TO USER` and, for each procedure that weir store sql makes, `GRANT EXECUTE ON PROCEDURE DATABASE.NAME TO USER`, as an administrator"
 	switch codeOf(err) {
-	case codeNoTable:
+	case codeNoTable, codeNoProcedure:
 		return fmt.Errorf("%w: run `weir store sql --dialect mysql | mariadb DATABASE`", err)
 	case codeDenied:
 		if strings.Contains(err.Error(), "CREATE command") {
 			return fmt.Errorf("%w: this user cannot make the table: run `weir store sql --dialect mysql | mariadb DATABASE`, and %s", err, strings.TrimPrefix(grant, "run "))
 		}
 		return fmt.Errorf("%w: %s", err, grant)
-	case codeAccess:
-		return fmt.Errorf("%w: %s", err, grant)
+	case codeAccess, codeExecute:
+		return fmt.Errorf("%w: run `weir store sql --dialect mysql | mariadb DATABASE`, and %s", err, strings.TrimPrefix(grant, "run "))
 	case codeNoDatabase:
 		return fmt.Errorf("%w: run `CREATE DATABASE` with that name", err)
 	case codeReadOnly, codeReadOnlyTx, codeReadOnlyIn:

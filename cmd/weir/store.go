@@ -29,8 +29,8 @@ func storeSQLCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "sql",
 		Short: "Print the SQL that makes the tables in PostgreSQL, MariaDB or MySQL",
-		Long: `Print the SQL that makes the tables and functions in PostgreSQL, or the table in MariaDB or MySQL: for psql, mariadb or
-mysql, or for a tool for migrations. It can be carried out again, and while Weir runs. weir serve does so by itself
+		Long: `Print the SQL that makes the tables and functions in PostgreSQL, or the table and procedures in MariaDB or MySQL: for
+psql, mariadb or mysql, or for a tool for migrations. It can be carried out again, and while Weir runs. weir serve does so by itself
 where its user may.`,
 		Example: `  weir store sql | psql --set ON_ERROR_STOP=1 DATABASE
   weir store sql --dialect mysql | mariadb DATABASE`,
@@ -44,7 +44,7 @@ where its user may.`,
 				if cmd.Flags().Changed("schema") || schema.Unlogged {
 					return &usageError{errors.New("--schema and --unlogged are for PostgreSQL: name the database to the client, as in weir store sql --dialect mysql | mariadb DATABASE")}
 				}
-				text = weirmysql.Script
+				text = weirmysql.Schema{}.Script()
 			case dialect != "postgres":
 				return &usageError{fmt.Errorf("--dialect %q: write postgres, mysql or mariadb", dialect)}
 			}

@@ -84,6 +84,13 @@ func (f *BucketWord) AllowsDebt() bool { return f.room != f.full }
 // Size is the capacity.
 func (f *BucketWord) Size() int64 { return f.size }
 
+// Numbers returns what a store needs to decide as the rule does: how many ticks come in a clock unit, how many a full
+// bucket has, how many may be used before a charge, whether a charge may leave a debt, and for how many clock units at
+// most the bucket may not be full.
+func (f *BucketWord) Numbers() (perUnit, full, passes int64, debt bool, reach int64) {
+	return f.n, f.full, f.passes, f.AllowsDebt(), f.reach
+}
+
 // Odd reports whether the word does not decide about a cost: 0, below 0 or too large.
 func (f *BucketWord) Odd(cost int64) bool { return uint64(cost-1) >= uint64(f.most) }
 

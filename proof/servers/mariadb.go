@@ -77,18 +77,16 @@ func MariaDB(ctx context.Context, o MariaDBOptions) (*MariaDBServer, error) {
 	return s, nil
 }
 
-// initialise makes the files of a server: without users none are needed but a folder, which is a database.
+// initialise makes the files of a server, and a folder, which is a database.
 func (s *MariaDBServer) initialise(ctx context.Context) error {
 	data := filepath.Join(s.dir, "data")
-	if s.options.Users {
-		path, err := Program("mariadb-install-db", "mariadb-server")
-		if err != nil {
-			return err
-		}
-		cmd := exec.CommandContext(ctx, path, append(s.user(), "--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db")...)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("mariadb-install-db: %w\n%s", err, out)
-		}
+	path, err := Program("mariadb-install-db", "mariadb-server")
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, path, append(s.user(), "--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db")...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("mariadb-install-db: %w\n%s", err, out)
 	}
 	return os.MkdirAll(filepath.Join(data, "weir"), 0o700)
 }

@@ -1,0 +1,197 @@
+package weirkv
+
+import (
+	"context"
+	"encoding/binary"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/rules"
+)
+
+// A Taker is a driver of a store that can decide about plain takes from a token bucket, a leaky bucket or a
+// SmoothBursty by itself, in one round trip and by its own clock, whichever node wrote the key last. All else is
+// decided between Get and CompareAndSwap.
+type Taker interface {
+	// Take has the store decide. Calls of one lane come one after another. After an error the call may have been
+	// carried out, or may be later, unless a call of the lane after it has returned without an error.
+	Take(ctx context.Context, lane string, t *Take) (Taken, error)
+
+	// Lane returns a lane that nobody else has until FreeLane, in this process or another.
+	Lane(ctx context.Context) (lane string, err error)
+	FreeLane(lane string)
+}
+
+// A Take is takes from a key in the order in which they came, for a Taker.
+type Take struct {
+	Key   string
+	Limit []byte // the bytes with which the limit begins in a plain value
+	Fresh []byte // what follows the key's clock in the value of a key that does not exist
+
+	TicksPerUnit int64  // microsecond
+	Full         int64  // ticks of a bucket that is full
+	Passes       int64  // a take is admitted while no more than so many ticks are used before it
+	Owing        bool   // Full does not count
+	Reach        int64  // microseconds: a bucket that is not full for longer is left to the nodes
+	Runs         []byte // of equal takes: the ticks of one in 8 bytes, and how many there are in 4
+
+	Number int64 // of the call; larger than those before it on its lane
+	Since  int64 // the number of the first call whose outcome is not known; Number without one
+
+	HasRoom bool  // the key probably exists and has room, so that it is locked at once
+	Skew    int64 // microseconds: a server's clock that is further behind the key's does not decide
+	Expires int64 // the call does nothing after this time, in microseconds since 1970
+	Least   int64 // for how many microseconds the value is kept at least
+	Grace   int64 // and after its bucket is full
+}
+
+// Taken is what a Taker did.
+type Taken struct {
+	Outcome    Outcome
+	Number     int64 // of Earlier: the number of the call that was carried out
+	Now        int64 // when, in microseconds since 1970
+	New        bool  // the key did not exist
+	Full, Rest int64 // the bucket before it: when it is full, and the ticks beyond that
+}
+
+// Outcome is what became of a Take.
+type Outcome uint8
+
+// Outcomes of a Take.
+const (
+	TakeOther   Outcome = iota // nothing: the store cannot decide about the value, or the call had expired
+	TakeCharged                // some or all were admitted
+	TakeRefused                // none was admitted, and nothing was written
+	TakeEarlier                // a call from Since on had been carried out, and this one was not
+)
+
+// mostRuns bounds the runs of a Take.
+const mostRuns = 64
+
+// A taking is the takes of a round, as a Taker is asked for them.
+type taking struct {
+	taker Taker
+	limit *compiled
+	rule  rules.BucketRule
+	lane  string
+	since int64  // the number of the first call without a reply; 0: there is none
+	tries []*try // the calls since then
+}
+
+// plainTakes returns how a Taker can be asked for requests; nil if it cannot decide about them.
+func (s *Store) plainTakes(batch []*request) *taking {
+	taker, ok := s.kv.(Taker)
+	if !ok {
+		return nil
+	}
+	k := &taking{taker: taker}
+	for _, r := range batch {
+		c := &r.charges[0]
+		if len(r.charges) > 1 || r.dry || c.Op != weir.OpTake || c.Keep || c.Cost <= 0 {
+			return nil
+		}
+		limit, err := s.limits.of(c.Limit)
+		switch {
+		case err != nil || k.limit != nil && !k.limit.is(limit):
+			return nil
+		case k.limit == nil:
+			if k.limit, k.rule = limit, plainRule(limit); k.rule == nil {
+				return nil
+			}
+		}
+	}
+	return k
+}
+
+// take has the store decide. It reports, as attempt does, whether all requests have ended; other is whether the
+// store cannot decide about this key.
+func (r *round) take(ctx context.Context) (done, other bool, err error) {
+	k := r.taking
+	if k.lane == "" {
+		if k.lane, err = k.taker.Lane(ctx); err != nil {
+			r.s.heard(err, true)
+			return false, false, err
+		}
+	}
+	requests, t, ok := r.s.takeOf(k, r.key, r.batch)
+	if !ok && k.since == 0 {
+		return false, true, nil
+	}
+	k.tries = append(k.tries, &try{requests: requests, write: uint64(t.Number)})
+	if k.since == 0 {
+		k.since = t.Number
+	}
+	t.Since, t.HasRoom = k.since, r.s.hasRoom(r.key)
+	r.s.rememberItem(r.key, Item{})
+	taken, err := k.taker.Take(ctx, k.lane, t)
+	if r.s.heard(err, true); err != nil {
+		return false, false, err
+	}
+	r.s.setRoom(r.key, taken.Outcome == TakeCharged)
+	tries := k.tries
+	k.since, k.tries = 0, nil
+	decided := tries[len(tries)-1]
+	switch taken.Outcome {
+	case TakeOther:
+		return false, true, nil
+	case TakeEarlier:
+		for _, earlier := range tries {
+			if earlier.write == uint64(taken.Number) {
+				decided = earlier
+			}
+		}
+	}
+	r.s.decided(k.limit, decided, taken)
+	return r.delivered(decided), false, nil
+}
+
+// takeOf returns the first of the requests, as many as fit, and what the store is asked for them. ok is false if their
+// costs are beyond what it counts in.
+func (s *Store) takeOf(k *taking, key string, batch []*request) (requests []*request, t *Take, ok bool) {
+	now := s.clock.now()
+	t = &Take{Key: key, Limit: plainLimit(k.limit), Number: int64(s.writes.Add(1)),
+		Skew: s.skew(), Expires: now + int64(s.o.Timeout/unit), Least: int64(leastTTL / unit), Grace: int64(s.o.Grace / unit)}
+	word, ok := k.rule.NewBucketWord(now)
+	if !ok {
+		return nil, t, false
+	}
+	fresh := &entry{versions: []*version{newVersion(k.limit, s.o.Remember)}}
+	t.Fresh = append(plainLimit(k.limit), fresh.plainRest()...)
+	t.TicksPerUnit, t.Full, t.Passes, t.Owing, t.Reach = word.Numbers()
+	n, runs := 0, 0
+	for n < len(batch) {
+		cost, first := batch[n].charges[0].Cost, n
+		for n < len(batch) && batch[n].charges[0].Cost == cost {
+			n++
+		}
+		if word.Odd(cost) || runs == mostRuns {
+			n = first
+			break
+		}
+		t.Runs = binary.BigEndian.AppendUint64(t.Runs, uint64(word.Need(cost)))
+		t.Runs = binary.BigEndian.AppendUint32(t.Runs, uint32(n-first))
+		runs++
+	}
+	return batch[:n], t, n > 0
+}
+
+// freeLane ends what the round asks the store to decide.
+func (r *round) freeLane() {
+	if r.taking != nil && r.taking.lane != "" {
+		r.taking.taker.FreeLane(r.taking.lane)
+	}
+	r.taking = nil
+}
+
+// decided notes the decisions about a try, from what the bucket was before it.
+func (s *Store) decided(limit *compiled, t *try, taken Taken) {
+	v := newVersion(limit, s.o.Remember)
+	if !taken.New {
+		v.state = []int64{taken.Full, taken.Rest}
+	}
+	on := &turn{entry: &entry{clock: keyClock{taken.Now}, versions: []*version{v}}, limits: &s.limits, remember: s.o.Remember, now: taken.Now}
+	for _, r := range t.requests {
+		charges, out := append([]weir.Charge(nil), r.charges...), make([]weir.Decision, len(r.charges))
+		on.request(r, charges, out)
+		t.charges, t.out = append(t.charges, charges), append(t.out, out)
+	}
+}
