@@ -121,7 +121,7 @@ func TestLongQueueInPostgres(t *testing.T) {
 		t.Errorf("%d parts, %v", parts, err)
 	}
 	for i := range 2000 {
-		now += random.Int64N(sec / 4)
+		now += random.Int64N(sec / 20)
 		poll(room.Poll{ID: known[random.IntN(len(known))], Enter: i%2 == 0})
 	}
 	for range 10 { // most have stopped polling: a poll removes up to 500 of them, and the next one goes on
