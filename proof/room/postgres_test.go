@@ -293,6 +293,46 @@ func TestQueueInAPostgresThatRestarts(t *testing.T) {
 	}
 }
 
+// TestLatestVisitorsOfPostgres: a server that is killed forgets the polls of the last moments, and their tickets restore
+// the places, whoever comes first. These visitors used to join the end of the queue.
+func TestLatestVisitorsOfPostgres(t *testing.T) {
+	s := servers.StartPostgres(t, servers.PostgresOptions{Persist: true, Config: []string{"wal_writer_delay=10s"}})
+	pool := connectTo(t, s.URL())
+	if err := (weirsql.Schema{}).Migrate(t.Context(), weirpgx.Querier(pool)); err != nil {
+		t.Fatal(err)
+	}
+	line := openPostgres(t, weirpgx.Querier(pool), "sale", plainSpec())
+	if _, err := pool.Exec(t.Context(), "CREATE TABLE public.flush AS SELECT 1"); err != nil { // waits for the disk
+		t.Fatal(err)
+	}
+	ask(t, line, room.Poll{ID: "before", Join: true})
+	if _, err := pool.Exec(t.Context(), "DROP TABLE public.flush"); err != nil {
+		t.Fatal(err)
+	}
+	inside := ask(t, line, room.Poll{ID: "before", Enter: true})
+	var tickets []room.Standing
+	for i := range 5 {
+		tickets = append(tickets, ask(t, line, room.Poll{ID: fmt.Sprint(i), Join: true}))
+	}
+	s.Kill()
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ask(t, line, room.Poll{ID: "new", Join: true})
+	for _, i := range []int{3, 0, 4, 1, 2} {
+		a := ask(t, line, room.Poll{ID: fmt.Sprint(i), Ticket: room.WaitingTicket, Started: tickets[i].Started, Place: tickets[i].Place, Join: true})
+		if a.State != room.Waiting || a.Place != tickets[i].Place || a.Started != tickets[i].Started {
+			t.Errorf("%+v, want the place of %+v", a, tickets[i])
+		}
+	}
+	if a := ask(t, line, room.Poll{ID: "new"}); a.Ahead != 5 {
+		t.Errorf("who came later: %+v", a)
+	}
+	if a := ask(t, line, room.Poll{ID: "before", Ticket: room.InsideTicket, Started: inside.Started, End: inside.End, Enter: true}); a.State != room.Inside {
+		t.Errorf("who had entered: %+v", a)
+	}
+}
+
 // lossy is a Querier that loses replies to what was carried out.
 type lossy struct {
 	weirsql.Querier

@@ -11,6 +11,9 @@ CREATE /*unlogged*/ TABLE IF NOT EXISTS weir.rooms (
   now bigint NOT NULL DEFAULT 0,        -- at the latest poll
   behind bigint NOT NULL DEFAULT 0,     -- how far the server's clock is behind: see server/room/behind.go
   further bigint NOT NULL DEFAULT 0,
+  server timestamptz,                   -- when the server had started at the latest poll
+  torn_from bigint NOT NULL DEFAULT 0,  -- what was given between these two times may have been lost, as the server was restarted
+  torn_to bigint NOT NULL DEFAULT 0,
   waited bigint NOT NULL DEFAULT 0,     -- the wait clock
   swept bigint NOT NULL DEFAULT 0,      -- when silent visitors are looked for next, on the wait clock
   hold bigint NOT NULL DEFAULT 0,       -- nobody is admitted before
@@ -162,6 +165,7 @@ DECLARE
   silent text[];
   found_ boolean; -- v is a row
   changed boolean := false;
+  lost boolean; -- the state that gave the ticket, or its latest part
   joined bigint; -- the place at which the visitor joins
   full_queue boolean := false;
   lapsed bigint := 0;
@@ -214,6 +218,13 @@ BEGIN
   ELSIF s.behind > 0 THEN
     s.behind := 0;
     s.further := 0;
+  END IF;
+  IF s.server IS DISTINCT FROM pg_postmaster_start_time() THEN
+    IF s.server IS NOT NULL THEN
+      s.torn_from := s.now;
+      s.torn_to := t;
+    END IF;
+    s.server := pg_postmaster_start_time();
   END IF;
   IF t > s.now THEN
     s.waited := s.waited + least(t - s.now, max_step);
@@ -374,7 +385,8 @@ BEGIN
       changed := true;
       found_ := false;
     END IF;
-    IF ticket = 2 AND (began <> s.started OR provisional) AND ending > t AND (NOT found_ OR v.place IS NOT NULL) THEN
+    lost := began <> s.started OR provisional OR CASE ticket WHEN 1 THEN at_place WHEN 2 THEN ending - session END BETWEEN s.torn_from + 1 AND s.torn_to;
+    IF ticket = 2 AND lost AND ending > t AND (NOT found_ OR v.place IS NOT NULL) THEN
       IF found_ THEN
         PERFORM weir.unqueued(s.number, ARRAY[v.place], ARRAY[visitor]);
         s.waiting := s.waiting - 1;
@@ -386,7 +398,7 @@ BEGIN
       s.inside := s.inside + 1;
       changed := true;
     ELSIF NOT found_ THEN
-      IF ticket = 1 AND (began <> s.started OR provisional) THEN
+      IF ticket = 1 AND lost THEN
         IF began <> s.started AND began <> 0 THEN
           s.hold := greatest(s.hold, s.started + recovery);
         END IF;
@@ -468,7 +480,7 @@ BEGIN
     admissions := s.before + s.counted;
     span := t - greatest(s.since, s.win - win_size);
   END IF;
-  UPDATE weir.rooms r SET expires = reading + greatest(session, idle, enter_within, poll_timeout) + recovery + 3600000000, started = s.started, now = s.now, behind = s.behind, further = s.further,
+  UPDATE weir.rooms r SET expires = reading + greatest(session, idle, enter_within, poll_timeout) + recovery + 3600000000, started = s.started, now = s.now, behind = s.behind, further = s.further, server = s.server, torn_from = s.torn_from, torn_to = s.torn_to,
     waited = s.waited, swept = s.swept, hold = s.hold, latest = s.latest, called = s.called, n = s.n, per = s.per, paused = s.paused, full_at = s.full_at, rest = s.rest,
     since = s.since, win = s.win, before = s.before, counted = s.counted, waiting = s.waiting, inside = s.inside, soonest = s.soonest WHERE r.number = s.number;
   RETURN concat_ws(' ', result, shown, ahead, s.waiting, s.inside, admissions, span, stop, s.started, t, entered, lapsed, missed, departed);
