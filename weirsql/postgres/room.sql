@@ -136,11 +136,12 @@ END $weir$;
 -- poll is one poll of a visitor: it admits all whose turn it is, and returns where the visitor stands. The
 -- parameters after patience, which is how many ms the poll may wait for the room, are those of room.Spec.Parameters and
 -- room.Poll. Carrying it out twice changes nothing more. A poll does a bounded amount of work, and the next one goes on.
+-- Plans are made while the tables may be empty and without statistics: the settings have them use the indexes, whatever is there.
 CREATE OR REPLACE FUNCTION weir.poll(fleet text, title text, durable boolean, patience integer,
   n_ bigint, per_ bigint, burst bigint, room_size bigint, idle bigint, session bigint, enter_within bigint, poll_timeout bigint, max_waiting bigint,
   max_step bigint, recovery bigint, win_size bigint, most bigint, opens bigint, paused_ bigint,
   visitor text, ticket integer, at_place bigint, ending bigint, began bigint, provisional boolean, enters boolean, joins boolean, lot bigint) RETURNS text
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $weir$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $weir$
 DECLARE
   s weir.rooms;
   v record;
