@@ -24,6 +24,7 @@ import (
 type Store struct {
 	*weirsql.Store
 	pool    *pgxpool.Pool
+	config  *pgxpool.Config
 	schema  weirsql.Schema
 	migrate bool
 
@@ -139,7 +140,7 @@ func Open(text string, o weirsql.Options) (*Store, error) {
 		}
 		return nil
 	}
-	s := &Store{schema: a.Schema, migrate: a.Migrate, ready: make(chan struct{}), err: errors.New("no connection yet")}
+	s := &Store{config: a.pool, schema: a.Schema, migrate: a.Migrate, ready: make(chan struct{}), err: errors.New("no connection yet")}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if s.pool, err = pgxpool.NewWithConfig(s.ctx, a.pool); err != nil {
 		s.cancel()
@@ -221,6 +222,21 @@ func (s *Store) Connected() bool {
 		return false
 	}
 }
+
+// Separate returns a Querier at the same URL with up to n connections of its own, for calls that must not wait for
+// those of the Store, nor keep them waiting. It connects in the background. close closes the connections.
+func (s *Store) Separate(n int) (q weirsql.Querier, close func(), err error) {
+	config := s.config.Copy()
+	config.MaxConns, config.MinConns = int32(n), 1
+	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(s.ctx), config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("weirpgx: %w", err)
+	}
+	return Querier(pool), pool.Close, nil
+}
+
+// Schema returns the schema of the URL.
+func (s *Store) Schema() weirsql.Schema { return s.schema }
 
 // Close ends calls in flight, and closes the connections.
 func (s *Store) Close() error {

@@ -15,7 +15,7 @@ import (
 // are looked at for the rights of the user alone.
 func (s *Store) Ping(ctx context.Context) error {
 	text, err := s.querier.Query(ctx, "SELECT CASE WHEN pg_is_in_recovery() THEN 'standby' WHEN v.version < "+strconv.Itoa(schemaVersion)+" THEN 'version ' || v.version::text"+
-		" ELSE coalesce((SELECT 'denied ' || t || ' ' || pg_catalog.quote_ident(current_user) FROM pg_catalog.unnest('{states,calls,settlements,nodes}'::text[]) WITH ORDINALITY AS tables (t, at)"+
+		" ELSE coalesce((SELECT 'denied ' || t || ' ' || pg_catalog.quote_ident(current_user) FROM pg_catalog.unnest('{states,calls,settlements,nodes,rooms,visitors,parts}'::text[]) WITH ORDINALITY AS tables (t, at)"+
 		" WHERE NOT (SELECT bool_and(has_table_privilege('"+s.schema+".' || t, p)) FROM pg_catalog.unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) p) ORDER BY at LIMIT 1),"+
 		" "+s.schema+".carry_out($1::bigint, $2::bigint, $3::bigint, $4::boolean, $5::text[], '{}', $6::bytea[], '{1,1,0,1,0,0,0,1,1,6,0,0,0,0}', '{\"\",\"\"}')) END"+
 		" FROM (SELECT coalesce(max(version), 0) AS version FROM "+s.schema+".migrations) v",

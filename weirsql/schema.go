@@ -14,10 +14,10 @@ import (
 var source embed.FS
 
 // parts are the files of the schema, in the order in which they are carried out.
-var parts = [...]string{"tables", "bucket", "interval", "fixed", "counter", "list", "window", "log", "rules", "clock", "versions", "ask", "take", "key", "carry", "sweep"}
+var parts = [...]string{"tables", "bucket", "interval", "fixed", "counter", "list", "window", "log", "rules", "clock", "versions", "ask", "take", "key", "room", "carry", "sweep"}
 
 // schemaVersion is raised with each change of the tables or functions.
-const schemaVersion = 4
+const schemaVersion = 5
 
 // A Schema says where the tables and functions are.
 type Schema struct {

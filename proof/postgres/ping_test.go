@@ -51,7 +51,7 @@ func testPing(t *testing.T, server *servers.PostgresServer, pool *pgxpool.Pool) 
 		}
 	}
 	// A user that may charge, and lacks a right that other calls need, learns it before these fail.
-	for _, table := range []string{"calls", "settlements", "nodes"} {
+	for _, table := range []string{"calls", "settlements", "nodes", "rooms", "visitors", "parts"} {
 		user := "no_" + table
 		if _, err := pool.Exec(t.Context(), "CREATE ROLE "+user+" LOGIN; GRANT USAGE ON SCHEMA weir TO "+user+"; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA weir TO "+user+
 			"; REVOKE DELETE ON weir."+table+" FROM "+user); err != nil {

@@ -65,6 +65,15 @@ func TestTraps(t *testing.T) {
 	if n, err := s.Beat(t.Context(), "a", time.Minute); err != nil || n != 1 {
 		t.Errorf("%d nodes, %v", n, err)
 	}
+	for _, visitor := range []string{"a", "b", "c", "b"} { // one enters, two wait, and one polls again
+		poll := weirsql.RoomPoll{
+			Prefix: "traps", Room: "sale", Patience: time.Minute, Visitor: visitor, Enter: true, Join: true,
+			Parameters: []int64{1, 86_400_000_000, 1, 1, 1e9, 1e9, 1e9, 1e9, 100, 60e6, 45e6, 30e6, 100, 0, 0},
+		}
+		if _, err := (weirsql.Schema{}).Poll(t.Context(), weirpgx.Querier(w.pool), poll); err != nil {
+			t.Error(err)
+		}
+	}
 	if _, err := s.Sweep(t.Context()); err != nil {
 		t.Error(err)
 	}

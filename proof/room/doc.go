@@ -1,3 +1,3 @@
-// Package room tests the waiting room: its queues in memory and in Redis are compared with a model,
+// Package room tests the waiting room: its queues in memory, Redis and PostgreSQL are compared with a model,
 // and two gateways share one queue.
 package room

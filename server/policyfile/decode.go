@@ -189,7 +189,7 @@ func (d *decoder) kept(p *policy.Policy) {
 		case p.Stores[i].Regions != nil:
 			d.wrong(fmt.Sprintf("the store %q has regions, and a waiting room is not divided between regions", r.Store), "name a store without regions, or take store out", "waiting_rooms", r.Name, "store")
 		case !stores.KeepsRooms(p.Stores[i]):
-			d.wrong(fmt.Sprintf("the store %q keeps no waiting rooms", r.Store), "name another store, or take store out", "waiting_rooms", r.Name, "store")
+			d.wrong(fmt.Sprintf("the store %q keeps no waiting rooms", r.Store), "name a store whose URL begins with "+strings.Join(stores.RoomSchemes(), ":// or ")+"://, or take store out", "waiting_rooms", r.Name, "store")
 		}
 	}
 }

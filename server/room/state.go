@@ -10,8 +10,8 @@ import (
 )
 
 // state is a room's queue as a pure function of polls and clock readings, without a clock, a lock
-// or I/O. The script of the Redis store does the same (server/stores/redis/queue.lua); proof/room
-// compares both with one model.
+// or I/O. The script of the Redis store (server/stores/redis/queue.lua) and a function of PostgreSQL
+// (weirsql/postgres/room.sql) do the same; proof/room compares all with one model.
 type state struct {
 	spec   micros
 	bucket weir.Prepared

@@ -120,6 +120,16 @@ func KeepsRooms(def policy.Store) bool {
 	return problem != nil || p.Rooms
 }
 
+// RoomSchemes returns what the URLs of stores begin with that keep waiting rooms, before "://".
+func RoomSchemes() (all []string) {
+	for _, p := range table() {
+		if p.Rooms {
+			all = append(all, p.Schemes[0])
+		}
+	}
+	return all
+}
+
 // KeepsRecords reports whether API keys can be kept in a store; true for a store whose URL is wrong.
 func KeepsRecords(def policy.Store) bool {
 	p, problem := find(def.URL)

@@ -293,5 +293,6 @@ BEGIN
   e.now := now;
   e := weir.put(e, p, '{1,0,1,1000000,1,0}', (weir.book(p, NULL, now, now, 1, 0)).s);
   PERFORM weir.write(weir.settime(e, now), now); -- no row has this id
+  PERFORM weir.poll(NULL, NULL, false, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, '', 0, 0, 0, 0, false, false, false, 0);
   RETURN 'ready';
 END $weir$;

@@ -108,7 +108,7 @@ func (r *Queue) Poll(ctx context.Context, q room.Poll) (room.Standing, error) {
 	if err != nil {
 		return room.Standing{}, fmt.Errorf("room: %w", err)
 	}
-	return parseStanding(text)
+	return room.ParseStanding(text)
 }
 
 // eval makes attempts until there is a reply, the server reports an error that would come again, or the context
@@ -124,29 +124,6 @@ func (r *Queue) eval(ctx context.Context, c weirredis.Call) (text string, err er
 			return text, err
 		}
 	}
-}
-
-// parseStanding parses the reply of queue.lua.
-func parseStanding(text string) (room.Standing, error) {
-	words := strings.Fields(text)
-	if len(words) != 14 {
-		return room.Standing{}, errors.New("room: the reply of the script is not understood")
-	}
-	var n [14]int64
-	for i, w := range words {
-		v, err := strconv.ParseInt(w, 10, 64)
-		if err != nil {
-			return room.Standing{}, fmt.Errorf("room: the reply of the script: %w", err)
-		}
-		n[i] = v
-	}
-	if n[0] < 0 || n[0] > int64(room.Full) {
-		return room.Standing{}, errors.New("room: the reply of the script has a state that is not known")
-	}
-	return room.Standing{
-		State: room.State(n[0]), Place: n[1], Ahead: n[2], Waiting: n[3], Inside: n[4], Counted: n[5], Span: n[6], End: n[7], Started: n[8], Now: n[9],
-		Entered: n[10] == 1, Lapsed: n[11], Missed: n[12], Left: n[13],
-	}, nil
 }
 
 // Close implements room.Queue.
