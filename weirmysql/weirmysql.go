@@ -169,7 +169,33 @@ func (k *KV) prepare(ctx context.Context) (map[string]*sql.Stmt, error) {
 		}
 		all[query] = s
 	}
+	if err := k.probe(ctx); err != nil {
+		for _, s := range all {
+			_ = s.Close() // nothing was carried out with it
+		}
+		return nil, err
+	}
 	return all, nil
+}
+
+// probe calls each procedure with what changes nothing: preparing a call does not show whether the user has the right
+// to it.
+func (k *KV) probe(ctx context.Context) error {
+	conn, err := k.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // it goes back to the pool
+	for _, call := range []string{
+		"CALL weir_take_1('=none', '', '', 1, 0, 0, 0, 0, '', '=none', 0, 0, 1, 0, 0, 0, 0, 0)", // expired in 1970
+		"CALL weir_lock_1('=none')",
+		"CALL weir_write_1('=none', 1, 0, '')", // no such row
+	} {
+		if _, err := conn.ExecContext(ctx, call); err != nil {
+			return errors.Join(err, rollback(conn))
+		}
+	}
+	return nil
 }
 
 // The errors of the servers that matter here; both products have the same numbers.
