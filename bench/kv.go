@@ -42,7 +42,7 @@ func kvWorlds() (all []kvWorld, err error) {
 	all = append(all, kvWorld{"memcached", func(o weirkv.Options) (*weirkv.Store, func() error, error) {
 		return opened(weirmemcached.Open("memcached://"+m.Addr, o))
 	}, m.Stop})
-	d, err := servers.MariaDB(ctx, servers.MariaDBOptions{Persist: true, Config: []string{"--max-connections=1200"}})
+	d, err := servers.MariaDB(ctx, servers.MariaDBOptions{Persist: true, Config: mariaConfig})
 	if err != nil {
 		return all, err
 	}

@@ -36,6 +36,10 @@ BEGIN
 END`
 )
 
+// mariaConfig has the sizes that a server has by default, in place of the small ones of tests: with a small log, it writes
+// pages to the disk all the time.
+var mariaConfig = []string{"--max-connections=1200", "--innodb-log-file-size=96M", "--innodb-buffer-pool-size=128M"}
+
 func mariaSubjects(ctx context.Context, server *servers.MariaDBServer) (all []sqlSubject, end func(), err error) {
 	var ends closers
 	open := func(settings string) (*stdsql.DB, error) {
@@ -210,7 +214,7 @@ func (c *closers) close() {
 func (r *report) otherSQL() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 4*startTime)
 	defer cancel()
-	server, err := servers.MariaDB(ctx, servers.MariaDBOptions{Users: true, Config: []string{"--max-connections=1200"}})
+	server, err := servers.MariaDB(ctx, servers.MariaDBOptions{Config: mariaConfig})
 	if err != nil {
 		return err
 	}

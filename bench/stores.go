@@ -45,7 +45,7 @@ func storeWorlds() []struct {
 		{"Redis", startRedis},
 		{"PostgreSQL", startPostgres},
 		{"MariaDB", func(ctx context.Context, _ string) (*storeServer, error) {
-			s, err := servers.MariaDB(ctx, servers.MariaDBOptions{})
+			s, err := servers.MariaDB(ctx, servers.MariaDBOptions{Config: mariaConfig})
 			if err != nil {
 				return nil, err
 			}

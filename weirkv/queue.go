@@ -136,24 +136,3 @@ func (s *Store) knownItem(key string) (Item, bool) {
 	item, ok := s.known[key]
 	return item, ok
 }
-
-// hasRoom reports whether a key was charged when a Taker was asked last.
-func (s *Store) hasRoom(key string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.roomy[key]
-}
-
-// setRoom notes whether a key was charged.
-func (s *Store) setRoom(key string, charged bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !charged {
-		delete(s.roomy, key)
-		return
-	}
-	if len(s.roomy) >= mostKnown {
-		clear(s.roomy)
-	}
-	s.roomy[key] = true
-}

@@ -25,8 +25,8 @@ type Store struct {
 
 	mu     sync.Mutex
 	keys   map[string]*queue
-	known  map[string]Item // what was written last to some keys
-	roomy  map[string]bool // keys that a Taker has charged last
+	known  map[string]Item   // what was written last to some keys
+	taken  map[string]keyUse // what is known of keys that a Taker was asked about
 	closed bool
 
 	ctx     context.Context
@@ -51,7 +51,7 @@ func New(kv KV, o Options) (*Store, error) {
 	if o.Skew < 0 || o.Grace < 0 || o.Timeout < 0 || o.Attempts < 0 || o.Remember < 0 {
 		return nil, errors.New("weirkv: an option is below 0: leave it out for its default")
 	}
-	s := &Store{kv: kv, o: o.withDefaults(), node: rand.Uint64N(1<<63-1) + 1, keys: map[string]*queue{}, known: map[string]Item{}, roomy: map[string]bool{}}
+	s := &Store{kv: kv, o: o.withDefaults(), node: rand.Uint64N(1<<63-1) + 1, keys: map[string]*queue{}, known: map[string]Item{}, taken: map[string]keyUse{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.clock.read = s.o.Clock
 	if s.clock.read == nil {

@@ -51,6 +51,7 @@ type Taken struct {
 	Now        int64 // when, in microseconds since 1970
 	New        bool  // the key did not exist
 	Full, Rest int64 // the bucket before it: when it is full, and the ticks beyond that
+	Item       Item  // of TakeCharged: what the key holds now
 }
 
 // Outcome is what became of a Take.
@@ -126,7 +127,7 @@ func (r *round) take(ctx context.Context) (done, other bool, err error) {
 	if r.s.heard(err, true); err != nil {
 		return false, false, err
 	}
-	r.s.setRoom(r.key, taken.Outcome == TakeCharged)
+	r.s.wasTaken(r.key, taken)
 	tries := k.tries
 	k.since, k.tries = 0, nil
 	decided := tries[len(tries)-1]
@@ -193,5 +194,51 @@ func (s *Store) decided(limit *compiled, t *try, taken Taken) {
 		charges, out := append([]weir.Charge(nil), r.charges...), make([]weir.Decision, len(r.charges))
 		on.request(r, charges, out)
 		t.charges, t.out = append(t.charges, charges), append(t.out, out)
+	}
+}
+
+// keyUse is what is known of a key that a Taker was asked about.
+type keyUse struct {
+	roomy bool // it was charged
+	turns int  // so many calls are made before a CompareAndSwap is tried again: other nodes write the key, too
+}
+
+// sharedTurns is how long a key whose CompareAndSwap another node made fail is left to the Taker.
+const sharedTurns = 32
+
+// hasRoom reports whether a key was charged when the Taker was asked last.
+func (s *Store) hasRoom(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.taken[key].roomy
+}
+
+// shares notes that other nodes write a key.
+func (s *Store) shares(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.setUse(key, keyUse{true, sharedTurns})
+}
+
+// wasTaken notes what a Taker has done. What it has written is remembered, so that the next charge can be a
+// CompareAndSwap, which costs the server less, unless other nodes write the key.
+func (s *Store) wasTaken(key string, t Taken) {
+	s.mu.Lock()
+	use := s.taken[key]
+	use.roomy = t.Outcome == TakeCharged
+	use.turns = max(use.turns-1, 0)
+	s.setUse(key, use)
+	s.mu.Unlock()
+	if use.roomy && use.turns == 0 {
+		s.rememberItem(key, t.Item)
+	}
+}
+
+func (s *Store) setUse(key string, use keyUse) {
+	if len(s.taken) >= mostKnown {
+		clear(s.taken)
+	}
+	if s.taken[key] = use; use == (keyUse{}) {
+		delete(s.taken, key)
 	}
 }

@@ -63,11 +63,9 @@ func (s *Store) carryOut(key string, batch []*request) {
 	defer cancel()
 	r := &round{s: s, key: key, batch: batch}
 	r.item, r.have = s.knownItem(key)
-	if r.taking = s.plainTakes(batch); r.taking != nil {
-		if r.have && !isPlainValue(r.item.Value) {
-			r.taking = nil
-		}
-		defer r.freeLane()
+	defer r.freeLane()
+	if !r.have {
+		r.taking = s.plainTakes(batch)
 	}
 	var last error
 	for conflicts, failures := 0, 0; ; {
@@ -200,6 +198,10 @@ func (r *round) attempt(ctx context.Context) (done, conflict bool, err error) {
 		return r.delivered(t), false, nil
 	default:
 		r.s.lost.Add(1)
+		if len(r.unknown) == 0 && isPlainValue(t.value) {
+			r.taking = r.s.plainTakes(r.batch)
+			r.s.shares(r.key)
+		}
 	}
 	r.have = false
 	r.s.rememberItem(r.key, Item{})

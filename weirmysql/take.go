@@ -74,8 +74,9 @@ func (k *KV) Take(ctx context.Context, lane string, t *weirkv.Take) (taken weirk
 	}
 	for range 10 {
 		var reply string
+		revision := newRevision()
 		err = s.QueryRowContext(ctx, t.Key, t.Limit, t.Fresh, t.TicksPerUnit, t.Full, t.Passes, t.Owing, t.Reach, t.Runs,
-			lane, t.Number, t.Since, newRevision(), t.HasRoom, t.Skew, t.Expires, t.Least, t.Grace).Scan(&taken.Outcome, &taken.Number, &reply)
+			lane, t.Number, t.Since, revision, t.HasRoom, t.Skew, t.Expires, t.Least, t.Grace).Scan(&taken.Outcome, &taken.Number, &reply, &taken.Item.Value)
 		switch codeOf(err) {
 		case codeDuplicate, codeDeadlock:
 			continue
@@ -88,6 +89,7 @@ func (k *KV) Take(ctx context.Context, lane string, t *weirkv.Take) (taken weirk
 		if _, err = fmt.Sscanf(reply, "%d,%d,%d,%t", &taken.Now, &taken.Full, &taken.Rest, &taken.New); err != nil {
 			return taken, fmt.Errorf("weirmysql: the procedure weir_take_1 returned %.60q: %w", reply, err)
 		}
+		taken.Item.Revision = uint64(revision)
 		return taken, nil
 	}
 	return taken, err

@@ -96,5 +96,5 @@ BEGIN
     END IF;
   END IF;
   COMMIT;
-  SELECT outcome_, coalesce(earlier_, 0), reply_;
+  SELECT outcome_, coalesce(earlier_, 0), reply_, IF(outcome_ = 1, state_, '');
 END

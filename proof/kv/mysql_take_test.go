@@ -3,7 +3,6 @@ package kv
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -40,6 +39,7 @@ func (c counted) Take(ctx context.Context, lane string, t *weirkv.Take) (weirkv.
 		return taken, err
 	}
 	c.outcomes[taken.Outcome].Add(1)
+	taken.Item = weirkv.Item{} // so that the next charge is the procedure's, too
 	if c.lose != nil && c.lose() {
 		return weirkv.Taken{}, context.DeadlineExceeded
 	}
@@ -152,10 +152,7 @@ func TestMySQLGhost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	take := func(number, since int64, takes uint32) *weirkv.Take {
-		return &weirkv.Take{Key: "k", Limit: []byte{0, 1, 'l'}, Fresh: []byte{0, 1, 'l', 'r'}, TicksPerUnit: 1, Full: 10 << 40, Passes: 10 << 40, Reach: 1 << 60,
-			Runs: append([]byte{0, 0, 1, 0, 0, 0, 0, 0}, 0, 0, 0, byte(takes)), Number: number, Since: since, Skew: 1, Expires: math.MaxInt64, Least: 1e9}
-	}
+	take := bucketTake
 	left := func() string {
 		var at string
 		if err := db.QueryRowContext(t.Context(), "SELECT HEX(SUBSTRING(state, 4, 8)) FROM weir_states WHERE id = 'k'").Scan(&at); err != nil {
@@ -194,30 +191,51 @@ func TestMySQLGhost(t *testing.T) {
 func TestMySQLClockUnderLock(t *testing.T) {
 	server := servers.StartMariaDB(t, servers.MariaDBOptions{})
 	db := admin(t, server)
-	s := openedMySQL(t, server.URL(), weirkv.Options{Timeout: servers.Patience})
-	limit := weir.TokenBucket{Rate: weir.Rate{N: 1, Per: 500 * time.Millisecond}, Burst: 2}
-	for i := range 2 {
-		if ok, err := taken(t, s, "k", limit); !ok || err != nil {
-			t.Fatal(i, ok, err)
-		}
+	migrate(t, db)
+	kv := weirmysql.NewKV(db)
+	defer kv.Close()
+	lane, err := kv.Lane(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	take := bucketTake(1, 1, 1)
+	if _, err := kv.Take(t.Context(), lane, take); err != nil {
+		t.Fatal(err)
 	}
 	tx, err := db.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.ExecContext(t.Context(), "SELECT 1 FROM weir_states WHERE id LIKE 'weir:%' FOR UPDATE"); err != nil {
+	if _, err := tx.ExecContext(t.Context(), "SELECT 1 FROM weir_states WHERE id = 'k' FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}
-	got := make(chan string, 1)
+	got := make(chan weirkv.Taken, 1)
 	go func() {
-		ok, err := taken(t, s, "k", limit)
-		got <- fmt.Sprint(ok, err)
+		take := bucketTake(2, 2, 1)
+		take.HasRoom = true
+		taken, err := kv.Take(t.Context(), lane, take)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- taken
 	}()
-	time.Sleep(700 * time.Millisecond) // the time in which a token comes back
+	servers.Poll(t, "a call that waits for the row", func() bool {
+		return count(t, db, "SELECT count(*) FROM information_schema.processlist WHERE info LIKE 'SELECT state INTO%' AND time_ms > 20") == 1
+	})
+	released, err := kv.Now(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	if g := <-got; g != "true <nil>" {
-		t.Error(g)
+	if g := <-got; g.Outcome != weirkv.TakeCharged || g.Now < released.UnixMicro() {
+		t.Errorf("%+v, the row was released at %d", g, released.UnixMicro())
 	}
+}
+
+// bucketTake is a call for takes from a key k.
+func bucketTake(number, since int64, takes byte) *weirkv.Take {
+	return &weirkv.Take{Key: "k", Limit: []byte{0, 1, 'l'}, Fresh: []byte{0, 1, 'l', 'r'}, TicksPerUnit: 1, Full: 10 << 40, Passes: 10 << 40, Reach: 1 << 60,
+		Runs: []byte{0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, takes}, Number: number, Since: since, Skew: 1, Expires: math.MaxInt64, Least: 1e9}
 }
