@@ -199,7 +199,10 @@ func decisionOf(a *policy.Answer) *decision {
 	if !a.Allowed {
 		d.RetryAfter = retryAfter(a.Decision)
 	}
-	if a.Err != nil {
+	switch {
+	case errors.Is(a.Err, weir.ErrCharge): // of one key, and so no outage
+		d.Problem = "a store cannot decide about the key, which may hold a value that is not the store's own or is damaged: it is refused"
+	case a.Err != nil:
 		d.Problem = "a store did not decide: on_failure of the limit did"
 	}
 	for i, x := range a.Each {
