@@ -7,7 +7,8 @@
 // A decision that charges takes two round trips: one to read, one to write. It takes one if this Store wrote
 // the key last and the driver tells revisions. Callers of one key that come while a round trip is in flight
 // are decided together in the next one, in the order of their arrival: however many they are, that is one
-// write. A refusal writes nothing.
+// write. A refusal writes nothing. A driver that is a Taker has its store decide about plain takes from buckets, in
+// one round trip.
 //
 // # Guarantees
 //

@@ -271,11 +271,12 @@ func (s *Store) evaluate(item Item, batch []*request, moved map[uint64]int64) *t
 		t.write = s.writes.Add(1)
 		e.written(s.node, t.write, on.now)
 		s.inexact.Add(e.inexact)
-		t.value, t.ttl, t.now, t.moves = e.value(), e.ttl(on.now, s.o.Grace), on.now, e.moves
+		t.ttl, t.now, t.moves = e.ttl(on.now, s.o.Grace), on.now, e.moves
 		if _, ok := s.kv.(Taker); ok {
-			if plain := e.plain(); plain != nil {
-				t.value = plain
-			}
+			t.value = e.plain()
+		}
+		if t.value == nil {
+			t.value = e.value()
 		}
 	}
 	return t

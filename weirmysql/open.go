@@ -35,7 +35,7 @@ func (s *Store) Close() error {
 	return errors.Join(err, s.kv.Close(), s.kv.db.Close())
 }
 
-// Open opens a Store at a URL: see ParseURL. It connects with the first call, and makes the table if it is not
+// Open opens a Store at a URL: see ParseURL. It connects with the first call, and makes the table and procedures if they are not
 // there. A server that cannot be reached is no error of Open.
 func Open(text string, o weirkv.Options) (*Store, error) {
 	a, err := ParseURL(text)
@@ -116,7 +116,7 @@ func Schemes() []string { return []string{"mysql", "mariadb", "mysql+tls", "mari
 //
 // mariadb is the same as mysql; mysql+tls and mariadb+tls are for TLS, with the server verified. Parameters are
 // socket (the path of a Unix socket, in place of the host), password_file, ca_file (default: the authorities of
-// the system), server_name, connections (how many at most; default: 16), and migrate (make the table if it is not
+// the system), server_name, connections (how many at most; default: 16), and migrate (make the table and procedures if they are not
 // there; default: true). It reads no file. Errors hold no part of the URL but names of parameters.
 func ParseURL(text string) (a Address, err error) {
 	u, err := url.Parse(text)

@@ -66,7 +66,7 @@ func (k *KV) FreeLane(lane string) {
 }
 
 // Take implements weirkv.Taker by the procedure weir_take_1. Where two nodes make a key at the same time, the server
-// rolls one of them back, which begins anew.
+// rolls one of them back, and the call is made again.
 func (k *KV) Take(ctx context.Context, lane string, t *weirkv.Take) (taken weirkv.Taken, err error) {
 	s, err := k.statement(ctx, queryTake)
 	if err != nil {

@@ -35,7 +35,7 @@ const (
 // default, and an isolation of READ COMMITTED or more.
 type KV struct {
 	db      *sql.DB
-	migrate bool // make the table if it is not there
+	migrate bool // make the table and procedures if they are not there
 	idle    int  // connections that the pool keeps; 0 for a pool of the program's
 
 	mu       sync.Mutex
@@ -121,7 +121,7 @@ func (k *KV) Close() error {
 	return err
 }
 
-// statement returns a prepared statement. The first call prepares all of them, and makes the table if it has to.
+// statement returns a prepared statement. The first call prepares all of them, and makes the table and procedures if it has to.
 func (k *KV) statement(ctx context.Context, query string) (*sql.Stmt, error) {
 	k.mu.Lock()
 	s, closed := k.prepared[query], k.ctx.Err() != nil

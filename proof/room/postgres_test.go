@@ -294,7 +294,7 @@ func TestQueueInAPostgresThatRestarts(t *testing.T) {
 }
 
 // TestLatestVisitorsOfPostgres: a server that is killed forgets the polls of the last moments, and their tickets restore
-// the places, whoever comes first. These visitors used to join the end of the queue.
+// the places, whoever comes first.
 func TestLatestVisitorsOfPostgres(t *testing.T) {
 	s := servers.StartPostgres(t, servers.PostgresOptions{Persist: true, Config: []string{"wal_writer_delay=10s"}})
 	pool := connectTo(t, s.URL())
