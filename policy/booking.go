@@ -85,9 +85,8 @@ func (b *booking) inStore(ctx context.Context, v *Verdict, cost int64) {
 			v.Outcome = Left
 			return
 		}
-		if d = l.withoutStore(err); !isOfCharge(err) {
-			l.counts.failed.Add(1)
-		}
+		d = l.withoutStore(err)
+		l.countError(err)
 	}
 	if d.By = l.Name; d.Allowed {
 		v.Decision, v.Delay = d, b.stored.Delay

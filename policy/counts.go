@@ -14,6 +14,7 @@ type counts struct {
 	allowed, limited, delayed tally.Counter
 	sources                   [sources]atomic.Uint64 // decisions by source, for a limit in a store
 	failed, missed, lost      atomic.Uint64
+	undecidable               atomic.Uint64
 	banned, granted, exempt   atomic.Uint64
 	warned                    atomic.Uint64
 	// for costs that are known only afterwards: sums of both, and how many requests' were not
@@ -51,10 +52,13 @@ type Count struct {
 	// For a limit in a store. Sources counts where its decisions were made. The other counters
 	// count how often the store did not respond, so that on_failure decided; how often a shadow
 	// limit was skipped, because too many calls were in flight; and how often a charge was not
-	// given back, because the store did not respond.
+	// given back, because the store did not respond. Undecidable counts requests refused because the
+	// store could not decide about their key alone (see weir.ErrCharge): what is stored under it is
+	// damaged, or not the store's own.
 	Stored               bool
 	Sources              [sources]uint64 // by weir.Source
 	Failed, Missed, Lost uint64
+	Undecidable          uint64
 }
 
 // Counts returns what each limit has counted, in the order of the policy.
@@ -87,6 +91,8 @@ func (e *Engine) Counts() []Count {
 			Failed: l.counts.failed.Load(),
 			Missed: l.counts.missed.Load(),
 			Lost:   l.counts.lost.Load(),
+
+			Undecidable: l.counts.undecidable.Load(),
 		}
 		if l.table != nil {
 			c.Waiting, c.Keys = l.table.Waiting(), l.table.Stats()

@@ -48,9 +48,8 @@ func (v *Verdict) chargeDone(ctx context.Context, e *Engine, r *request) {
 				v.Outcome = Left
 				return
 			}
-			if d = l.withoutStore(err); !isOfCharge(err) {
-				l.counts.failed.Add(1)
-			}
+			d = l.withoutStore(err)
+			l.countError(err)
 		}
 		l.counts.sources[d.Source].Add(1)
 	}
@@ -78,7 +77,7 @@ func (e *Engine) shadowDone(l *limit, r *request) {
 		e.shadows.run(l, func() {
 			d, err := l.chargeStore(context.Background(), key, cost)
 			if err != nil {
-				l.counts.failed.Add(1)
+				l.countError(err)
 				return
 			}
 			l.counts.add(d, 0)

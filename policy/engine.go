@@ -37,6 +37,10 @@ type Options struct {
 	// function
 	Warn func(Warning)
 
+	// Undecidable is called when a store cannot decide about one key of a limit, which is refused (see
+	// weir.ErrCharge), in the goroutine of the request: it must not block. default: no function
+	Undecidable func(limit string, err error)
+
 	// Observer is called for decisions as they are made; default: none.
 	Observer Observer
 
@@ -121,14 +125,16 @@ type limit struct {
 	exempt    *exemption
 	banBy     string // the Decision.By of a banned request
 
-	warnAt     int64             // in percent; 0 for never
-	warnedOf   *warnedKeys       // nil if warnAt is 0
-	plans      planned           // the limit as it is for single plans; nil for none
-	plan       string            // of a limit in plans
-	unlimited  bool              // the limit does not apply to the plan
-	uncharged  *limit            // counts what customers of an unlimited plan use; nil for none
-	onlyCounts bool              // the limit is an uncharged one
-	parameters *keyed.Parameters // of a limit in plans and in memory
+	warnAt     int64       // in percent; 0 for never
+	warnedOf   *warnedKeys // nil if warnAt is 0
+	plans      planned     // the limit as it is for single plans; nil for none
+	plan       string      // of a limit in plans
+	unlimited  bool        // the limit does not apply to the plan
+	uncharged  *limit      // counts what customers of an unlimited plan use; nil for none
+	onlyCounts bool        // the limit is an uncharged one
+	// Options.Undecidable; nil for none
+	undecidable func(limit string, err error)
+	parameters  *keyed.Parameters // of a limit in plans and in memory
 }
 
 // Error is the error for a policy with problems.
@@ -251,7 +257,7 @@ func (e *Engine) compileBoth(l Limit, before *Engine, changes *[]func() error) (
 // compile compiles a limit. It adds to changes what must change in limits that continue, to be done
 // when nothing can fail any more.
 func (e *Engine) compile(l Limit, old *limit, changes *[]func() error) (*limit, error) {
-	c := &limit{Limit: l, counts: new(counts), shadows: e.shadows, window: window(l.Limit), keepsKey: e.opts.Keys, observer: e.opts.Observer, state: l.StateName(), banBy: l.Name + banName}
+	c := &limit{Limit: l, counts: new(counts), shadows: e.shadows, window: window(l.Limit), keepsKey: e.opts.Keys, observer: e.opts.Observer, undecidable: e.opts.Undecidable, state: l.StateName(), banBy: l.Name + banName}
 	c.tag, _, _ = l.taggedBy()
 	c.cost, _ = parseCost(l.Cost) // already checked
 	if l.Costs.IsSet() {

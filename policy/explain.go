@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/bits"
 	"strings"
@@ -11,6 +12,17 @@ import (
 	"github.com/weirflow/weir/internal/duration"
 	"github.com/weirflow/weir/internal/rules"
 )
+
+// Undecidable says what an error of a store about one key (weir.ErrCharge) means.
+const Undecidable = "the store works, but cannot decide about the key: the value it holds is damaged, or not the store's own"
+
+// StoreProblem says what an error of a store means for a key.
+func StoreProblem(err error) string {
+	if errors.Is(err, weir.ErrCharge) {
+		return Undecidable
+	}
+	return "the store did not respond"
+}
 
 // An Explanation says why a limit decides about a key as it does.
 type Explanation struct {
@@ -151,6 +163,8 @@ func (x *Explanation) String() string {
 		return fmt.Sprintf("allowed: the plan %q is unlimited", a.Plan)
 	case a.Exempt:
 		return fmt.Sprintf("allowed: the limit does not apply to the key (%s)", strings.ReplaceAll(x.By, "_", "-"))
+	case errors.Is(x.Answer.Err, weir.ErrCharge):
+		return fmt.Sprintf("refused: %s (store %q)", Undecidable, x.Store)
 	case x.Answer.Err != nil:
 		return fmt.Sprintf("decided without the store %q, which did not respond", x.Store)
 	}

@@ -97,9 +97,7 @@ func (d *concurrencyPlace) enterByStore(ctx context.Context, c weir.Charge) (mad
 	case ctx.Err() != nil:
 		return made, err
 	}
-	if !isOfCharge(err) {
-		l.counts.failed.Add(1)
-	}
+	l.countError(err)
 	return l.withoutStore(err), nil
 }
 
@@ -134,7 +132,7 @@ func (l *limit) enterShadow(c weir.Charge) *shadowPlace {
 		defer cancel()
 		leave, d, err := l.holder.Enter(ctx, c)
 		if err != nil {
-			l.counts.failed.Add(1)
+			l.countError(err)
 			return
 		}
 		l.counts.add(d, 0)

@@ -61,7 +61,7 @@ type Usage struct {
 	// the limit does not apply to the plan, and Used is only counted: Of and Left are 0
 	Unlimited bool
 	Shadow    bool
-	Problem   error // of a store that did not respond
+	Problem   error // of a store that did not respond, or that cannot decide about the key (weir.ErrCharge)
 }
 
 // Usage returns what a key has used of each limit whose key has as many parts; of a limit that does

@@ -94,7 +94,7 @@ func (l *limit) decide(c *weir.Charge) (d weir.Decision) {
 	err := l.store.Do(ctx, batch, out)
 	*c = batch[0] // after an error, too: it may have been carried out
 	if err != nil {
-		l.counts.failed.Add(1)
+		l.countError(err)
 		return d
 	}
 	l.counts.add(out[0], c.Delay)

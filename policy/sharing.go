@@ -194,11 +194,13 @@ func (v *Verdict) fallBack(ctx context.Context, err error, batch []weir.Charge, 
 		return false
 	}
 	if isOfCharge(err) {
-		i := places[max(slices.IndexFunc(batch, func(c weir.Charge) bool { return isOfCharge(c.Err) }), 0)]
+		of := max(slices.IndexFunc(batch, func(c weir.Charge) bool { return isOfCharge(c.Err) }), 0)
+		i := places[of]
+		v.evaluated[i].countError(err)
 		return refuse(i, v.evaluated[i].withoutStore(err))
 	}
 	for _, i := range places {
-		v.evaluated[i].counts.failed.Add(1)
+		v.evaluated[i].countError(err)
 	}
 	for _, i := range places {
 		d := v.evaluated[i].withoutStore(err)
@@ -213,6 +215,20 @@ func (v *Verdict) fallBack(ctx context.Context, err error, batch []weir.Charge, 
 // isOfCharge reports whether an error of a store is about a charge, and not about the store.
 func isOfCharge(err error) bool {
 	return errors.Is(err, weir.ErrCharge) || errors.Is(err, weir.ErrCost)
+}
+
+// countError counts a request whose charge the store did not decide. One about the key alone is
+// reported, too: no outage tells of it.
+func (l *limit) countError(err error) {
+	switch {
+	case !isOfCharge(err):
+		l.counts.failed.Add(1)
+	case errors.Is(err, weir.ErrCharge):
+		l.counts.undecidable.Add(1)
+		if l.undecidable != nil {
+			l.undecidable(l.Name, err)
+		}
+	}
 }
 
 // withoutStore returns the decision of a limit whose store did not decide, for the error of the store.

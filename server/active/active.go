@@ -165,7 +165,7 @@ func New(ctx context.Context, file *policyfile.File, o Options) (*Policy, error)
 		return nil, fmt.Errorf("%s: %w", file.Path, err)
 	}
 	p.hook = newWebhook(o.Log, p.webhookURL, p.webhookSecret, cmp.Or(o.backoff, webhookBackoff))
-	if first.Engine, err = policy.New(file.Policy, policy.Options{Stores: first.Stores, Customers: first.customers, Values: file.Values, Warn: p.hook.warn, Observer: p.decisions, Top: o.Top, Signals: &p.machine}); err != nil {
+	if first.Engine, err = policy.New(file.Policy, policy.Options{Stores: first.Stores, Customers: first.customers, Values: file.Values, Warn: p.hook.warn, Undecidable: logUndecidable(o.Log), Observer: p.decisions, Top: o.Top, Signals: &p.machine}); err != nil {
 		p.hook.close()
 		first.customers.close(nil)
 		p.stores.close()

@@ -167,7 +167,7 @@ func (p *api) explain(w http.ResponseWriter, r *http.Request) error {
 		out.Key = []string{}
 	}
 	if x.Answer.Err != nil {
-		out.Problem = "the store did not respond"
+		out.Problem = policy.StoreProblem(x.Answer.Err)
 	}
 	if x.Override > 0 {
 		out.Until = now.Add(x.Override).UTC().Format(time.RFC3339)
@@ -214,6 +214,9 @@ func withoutKey(err error) error {
 func askError(err error) error {
 	if ask := new(policy.AskError); errors.As(err, &ask) {
 		return &problem{Status: http.StatusUnprocessableEntity, Detail: cut(ask.Problem + ": " + ask.Fix)}
+	}
+	if errors.Is(err, weir.ErrCharge) {
+		return &problem{Status: http.StatusConflict, Detail: policy.Undecidable}
 	}
 	return &problem{Status: http.StatusServiceUnavailable, Detail: "the store did not respond: " + errorText(err)}
 }

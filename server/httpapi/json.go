@@ -201,7 +201,7 @@ func decisionOf(a *policy.Answer) *decision {
 	}
 	switch {
 	case errors.Is(a.Err, weir.ErrCharge): // of one key, and so no outage
-		d.Problem = "a store cannot decide about the key, which may hold a value that is not the store's own or is damaged: it is refused"
+		d.Problem = policy.Undecidable + ": it is refused"
 	case a.Err != nil:
 		d.Problem = "a store did not decide: on_failure of the limit did"
 	}

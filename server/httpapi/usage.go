@@ -42,7 +42,7 @@ func (f *Face) usage(c *call) (any, error) {
 			x.Next = ms(u.Next)
 		}
 		if u.Problem != nil {
-			x.Problem = "the store did not respond"
+			x.Problem = policy.StoreProblem(u.Problem)
 		}
 		all = append(all, x)
 	}
@@ -62,6 +62,7 @@ type explanation struct {
 	By        string              `json:"decided_by"` // limit, plan, ban, grant, exemption or roll_out
 	Until     string              `json:"override_ends,omitempty"`
 	Store     string              `json:"store,omitempty"`
+	Problem   string              `json:"store_problem,omitempty"`
 	ClearsAt  string              `json:"clears_at,omitempty"` // when the same work is admitted again
 	Waits     int64               `json:"waits_ms,omitempty"`  // how long a request would wait in the limit's queue
 	Math      string              `json:"arithmetic,omitempty"`
@@ -89,6 +90,9 @@ func (f *Face) explain(c *call) (any, error) {
 	out.Refusals = f.policy.Decisions().Refusals(limit, policy.EncodeKey(a.Key...))
 	if out.Key == nil {
 		out.Key = []string{}
+	}
+	if x.Answer.Err != nil {
+		out.Problem = policy.StoreProblem(x.Answer.Err)
 	}
 	if x.Override > 0 {
 		out.Until = now.Add(x.Override).UTC().Format(time.RFC3339)

@@ -37,6 +37,8 @@ var (
 		"Decisions about a limit in a store, by source: store, lease, or the fallback: share, allow, deny.", []string{"limit", "source"}, nil)
 	limitErrors = prometheus.NewDesc("weir_limit_store_errors_total",
 		"Requests that neither the store nor its fallback could decide, so that on_failure did.", []string{"limit"}, nil)
+	limitUndecidable = prometheus.NewDesc("weir_limit_store_undecidable_total",
+		"Requests that were refused because the store, which works, could not decide about their key: what it holds is damaged, or not the store's own. The log has the error.", []string{"limit"}, nil)
 	limitLost         = prometheus.NewDesc("weir_limit_not_returned_total", "Charges that could not be given back, and costs of done work that could not be charged: the store was unavailable, or the reservation had expired.", []string{"limit"}, nil)
 	shadowMissed      = prometheus.NewDesc("weir_shadow_missed_total", "Requests that a shadow limit in a store skipped because too many were in flight.", []string{"limit"}, nil)
 	storeUp           = prometheus.NewDesc("weir_store_up", "Whether all of a store is used: 0 while it, or one of its shards, is unavailable and limits use their fallback.", []string{"store"}, nil)
@@ -59,7 +61,7 @@ var (
 // Describe implements prometheus.Collector. It needs no Policy.
 func (Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{reloads, candidateRequests, limitRequests, shadowRequests, limitWaiting, limitEnded, limitCosts, limitUnknown, limitKeys, limitEvicted, limitOverMax,
-		limitDecisions, limitErrors, limitLost, shadowMissed, storeUp, storeShards, storeNodes, storeInexact, storeSteps, storeTransitions, storeCalls,
+		limitDecisions, limitErrors, limitUndecidable, limitLost, shadowMissed, storeUp, storeShards, storeNodes, storeInexact, storeSteps, storeTransitions, storeCalls,
 		limitWarnings, webhookCalls, apiKeys, apiKeyReloads, apiKeyLookups, leaseKeys, leaseRoundTrips, leaseTokens, regionShare, regionHomeUp} {
 		ch <- d
 	}
@@ -197,6 +199,7 @@ func stored(l policy.Count, counter func(*prometheus.Desc, uint64, ...string)) {
 		}
 	}
 	counter(limitErrors, l.Failed, l.Limit)
+	counter(limitUndecidable, l.Undecidable, l.Limit)
 	counter(limitLost, l.Lost, l.Limit)
 	if l.Shadow {
 		counter(shadowMissed, l.Missed, l.Limit)
