@@ -20,11 +20,20 @@ func (s *Store) Ping(ctx context.Context) error {
 	if err == nil {
 		_, _, err = s.kv.CompareAndSwap(ctx, key, item.Revision, []byte{1}, time.Minute) // of two at once, one is enough
 	}
+	if p, ok := s.kv.(Prober); ok && err == nil {
+		err = p.Probe(ctx)
+	}
 	s.heard(err, true)
 	if err != nil {
 		return fmt.Errorf("weirkv: %w", err)
 	}
 	return nil
+}
+
+// A Prober is a driver that charges in other ways than by Get and CompareAndSwap.
+type Prober interface {
+	// Probe reports whether it could. It charges nothing.
+	Probe(ctx context.Context) error
 }
 
 // Connected reports whether the store responded to the latest call.

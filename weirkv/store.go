@@ -29,6 +29,9 @@ type Store struct {
 	taken  map[string]keyUse // what is known of keys that a Taker was asked about
 	closed bool
 
+	lanes    []*lane // of a Taker, not in use
+	lastLane int     // its number
+
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup

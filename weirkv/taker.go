@@ -3,6 +3,10 @@ package weirkv
 import (
 	"context"
 	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/rules"
@@ -16,9 +20,46 @@ type Taker interface {
 	// carried out, or may be later, unless a call of the lane after it has returned without an error.
 	Take(ctx context.Context, lane string, t *Take) (Taken, error)
 
-	// Lane returns a lane that nobody else has until FreeLane, in this process or another.
-	Lane(ctx context.Context) (lane string, err error)
-	FreeLane(lane string)
+	// MakeLane makes a lane, unless it is there. Its name is a Store's own, in this process and all others. The store
+	// keeps it for twice laneRenewed after its latest call.
+	MakeLane(ctx context.Context, lane string) error
+}
+
+// laneRenewed is for how long a lane is used before it is made again, in case that the store has lost it.
+const laneRenewed = 5 * time.Minute
+
+// A lane is one that this Store has.
+type lane struct {
+	name string
+	made time.Time // zero: it is not known to be there
+}
+
+// getLane returns a lane that no other round has until it is put into s.lanes again.
+func (s *Store) getLane(ctx context.Context, taker Taker) (*lane, error) {
+	s.mu.Lock()
+	var l *lane
+	if n := len(s.lanes); n > 0 {
+		l, s.lanes = s.lanes[n-1], s.lanes[:n-1]
+	} else {
+		s.lastLane++
+		l = &lane{name: fmt.Sprintf("%016x/%d", s.node, s.lastLane)}
+	}
+	s.mu.Unlock()
+	if now := time.Now(); now.Sub(l.made) >= laneRenewed {
+		err := taker.MakeLane(ctx, l.name)
+		if s.heard(err, true); err != nil {
+			s.putLane(l)
+			return nil, err
+		}
+		l.made = now
+	}
+	return l, nil
+}
+
+func (s *Store) putLane(l *lane) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lanes = append(s.lanes, l)
 }
 
 // A Take is takes from a key in the order in which they came, for a Taker.
@@ -63,6 +104,7 @@ const (
 	TakeCharged                // some or all were admitted
 	TakeRefused                // none was admitted, and nothing was written
 	TakeEarlier                // a call from Since on had been carried out, and this one was not
+	TakeNoLane                 // nothing: the lane is not there any more
 )
 
 // mostRuns bounds the runs of a Take.
@@ -73,7 +115,7 @@ type taking struct {
 	taker Taker
 	limit *compiled
 	rule  rules.BucketRule
-	lane  string
+	lane  *lane  // nil before the first call
 	since int64  // the number of the first call without a reply; 0: there is none
 	tries []*try // the calls since then
 }
@@ -107,9 +149,8 @@ func (s *Store) plainTakes(batch []*request) *taking {
 // store cannot decide about this key.
 func (r *round) take(ctx context.Context) (done, other bool, err error) {
 	k := r.taking
-	if k.lane == "" {
-		if k.lane, err = k.taker.Lane(ctx); err != nil {
-			r.s.heard(err, true)
+	if k.lane == nil {
+		if k.lane, err = r.s.getLane(ctx, k.taker); err != nil {
 			return false, false, err
 		}
 	}
@@ -123,7 +164,7 @@ func (r *round) take(ctx context.Context) (done, other bool, err error) {
 	}
 	t.Since, t.HasRoom = k.since, r.s.hasRoom(r.key)
 	r.s.rememberItem(r.key, Item{})
-	taken, err := k.taker.Take(ctx, k.lane, t)
+	taken, err := k.taker.Take(ctx, k.lane.name, t)
 	if r.s.heard(err, true); err != nil {
 		return false, false, err
 	}
@@ -134,16 +175,26 @@ func (r *round) take(ctx context.Context) (done, other bool, err error) {
 	switch taken.Outcome {
 	case TakeOther:
 		return false, true, nil
-	case TakeEarlier:
-		for _, earlier := range tries {
-			if earlier.write == uint64(taken.Number) {
-				decided = earlier
-			}
+	case TakeNoLane:
+		if k.lane = nil; len(tries) == 1 {
+			return false, false, errNoLane
 		}
+		r.fail(errNoLane) // an earlier call may have been carried out
+		return true, false, nil
+	case TakeEarlier:
+		i := slices.IndexFunc(tries, func(t *try) bool { return t.write == uint64(taken.Number) })
+		if i < 0 {
+			r.fail(fmt.Errorf("weirkv: the store returned the reply of call %d, which was not made", taken.Number))
+			return true, false, nil
+		}
+		decided = tries[i]
 	}
 	r.s.decided(k.limit, decided, taken)
 	return r.delivered(decided), false, nil
 }
+
+// errNoLane is the error of a call whose lane was lost: by who emptied the store, or with a server that failed.
+var errNoLane = errors.New("weirkv: the store has lost the record that tells whether a call was carried out")
 
 // takeOf returns the first of the requests, as many as fit, and what the store is asked for them. ok is false if their
 // costs are beyond what it counts in.
@@ -177,8 +228,8 @@ func (s *Store) takeOf(k *taking, key string, batch []*request) (requests []*req
 
 // freeLane ends what the round asks the store to decide.
 func (r *round) freeLane() {
-	if r.taking != nil && r.taking.lane != "" {
-		r.taking.taker.FreeLane(r.taking.lane)
+	if r.taking != nil && r.taking.lane != nil {
+		r.s.putLane(r.taking.lane)
 	}
 	r.taking = nil
 }

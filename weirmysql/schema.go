@@ -28,29 +28,29 @@ type Schema struct {
 	Clock string
 }
 
-// procedures are the names of the procedures, with what makes them. A change of one gives it another name, so that
+// procedures are the statements that make the procedures. A change of one gives it another name, so that
 // nodes of both versions find theirs.
-func (s Schema) procedures() [][2]string {
+func (s Schema) procedures() []string {
 	if s.Clock == "" {
 		s.Clock = clock
 	}
-	var all [][2]string
+	var all []string
 	for _, text := range []string{takeSQL, lockSQL, writeSQL} {
-		name, _, _ := strings.Cut(strings.TrimPrefix(text, "CREATE PROCEDURE "), "(")
-		all = append(all, [2]string{name, strings.ReplaceAll(strings.TrimSpace(text), "/*clock*/", s.Clock)})
+		all = append(all, strings.ReplaceAll(strings.TrimSpace(text), "/*clock*/", s.Clock))
 	}
 	return all
 }
 
-// Script returns the SQL that makes the table and the procedures, for the client mariadb or mysql. It can be carried
-// out again, and while Weir runs.
+// Script returns the SQL that makes the table and the procedures that are not there, for the client mariadb or mysql. It
+// can be carried out again, and while Weir runs.
 func (s Schema) Script() string {
 	var b strings.Builder
 	b.WriteString("SET SESSION sql_mode = '" + procedureMode + "';\n")
 	b.WriteString(tableSQL)
 	b.WriteString("DELIMITER //\n")
 	for _, p := range s.procedures() {
-		b.WriteString("DROP PROCEDURE IF EXISTS " + p[0] + " //\n" + p[1] + " //\n")
+		// With the procedure, a DROP would remove the rights to it.
+		b.WriteString(strings.Replace(p, "CREATE PROCEDURE ", "CREATE PROCEDURE IF NOT EXISTS ", 1) + " //\n")
 	}
 	b.WriteString("DELIMITER ;\n")
 	return b.String()
@@ -78,7 +78,7 @@ func (s Schema) Migrate(ctx context.Context, db *sql.DB) error {
 		return err
 	}
 	for _, p := range s.procedures() {
-		if _, err = conn.ExecContext(ctx, p[1]); err != nil && codeOf(err) != codeExists {
+		if _, err = conn.ExecContext(ctx, p); err != nil && codeOf(err) != codeExists {
 			break
 		}
 		err = nil

@@ -14,55 +14,18 @@ import (
 // Lanes are rows of the table whose ids no key has: a prefix does not begin with =. The procedure keeps them for 10
 // minutes after their latest call.
 const (
-	laneRenewed = 5 * time.Minute
-	queryLane   = "INSERT INTO weir_states (id, revision, expires, state) VALUES (?, 0, " + clock + " + 600000000, '') ON DUPLICATE KEY UPDATE expires = VALUES(expires)"
-	queryTake   = "CALL weir_take_1(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+	lanePrefix = "=lane/"
+	queryLane  = "INSERT INTO weir_states (id, revision, expires, state) VALUES (?, 0, " + clock + " + 600000000, '') ON DUPLICATE KEY UPDATE expires = VALUES(expires)"
+	queryTake  = "CALL weir_take_1(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
-// lanes are the lanes of this process.
-type lanes struct {
-	free []string
-	used map[string]time.Time // when the row was last known to be there
-	id   string               // of this process
-}
-
-// Lane implements weirkv.Taker.
-func (k *KV) Lane(ctx context.Context) (lane string, err error) {
-	k.mu.Lock()
-	if k.lanes.used == nil {
-		k.lanes.used, k.lanes.id = map[string]time.Time{}, fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64())
-	}
-	if n := len(k.lanes.free); n > 0 {
-		lane = k.lanes.free[n-1]
-		k.lanes.free = k.lanes.free[:n-1]
-	} else {
-		lane = fmt.Sprintf("=lane/%s/%d", k.lanes.id, len(k.lanes.used))
-		k.lanes.used[lane] = time.Time{}
-	}
-	known := time.Since(k.lanes.used[lane]) < laneRenewed
-	k.mu.Unlock()
-	if known {
-		return lane, nil
-	}
+// MakeLane implements weirkv.Taker.
+func (k *KV) MakeLane(ctx context.Context, lane string) error {
 	s, err := k.statement(ctx, queryLane)
 	if err == nil {
-		now := time.Now()
-		if _, err = s.ExecContext(ctx, lane); err == nil {
-			k.mu.Lock()
-			k.lanes.used[lane] = now
-			k.mu.Unlock()
-			return lane, nil
-		}
+		_, err = s.ExecContext(ctx, lanePrefix+lane)
 	}
-	k.FreeLane(lane)
-	return "", k.explain(err)
-}
-
-// FreeLane implements weirkv.Taker.
-func (k *KV) FreeLane(lane string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.lanes.free = append(k.lanes.free, lane)
+	return k.explain(err)
 }
 
 // Take implements weirkv.Taker by the procedure weir_take_1. Where two nodes make a key at the same time, the server
@@ -76,11 +39,11 @@ func (k *KV) Take(ctx context.Context, lane string, t *weirkv.Take) (taken weirk
 		var reply string
 		revision := newRevision()
 		err = s.QueryRowContext(ctx, t.Key, t.Limit, t.Fresh, t.TicksPerUnit, t.Full, t.Passes, t.Owing, t.Reach, t.Runs,
-			lane, t.Number, t.Since, revision, t.HasRoom, t.Skew, t.Expires, t.Least, t.Grace).Scan(&taken.Outcome, &taken.Number, &reply, &taken.Item.Value)
+			lanePrefix+lane, t.Number, t.Since, revision, t.HasRoom, t.Skew, t.Expires, t.Least, t.Grace).Scan(&taken.Outcome, &taken.Number, &reply, &taken.Item.Value)
 		switch codeOf(err) {
 		case codeDuplicate, codeDeadlock:
 			continue
-		case codeRange: // no state that a node has written: it says what is wrong with it
+		case codeRange, codeOutOfRange: // no state that a node has written: it says what is wrong with it
 			return weirkv.Taken{}, nil
 		}
 		if err != nil {

@@ -23,7 +23,9 @@ BEGIN
     SET locked_ = TRUE;
     START TRANSACTION;
     SELECT revision, state INTO earlier_, reply_ FROM weir_states WHERE id = lane_ FOR UPDATE;
-    IF earlier_ >= since_ AND reply_ <> '' THEN
+    IF earlier_ IS NULL THEN
+      SET outcome_ = 4;
+    ELSEIF earlier_ >= since_ AND reply_ <> '' THEN
       SET outcome_ = 3;
     END IF;
   ELSEIF locked_ THEN
@@ -40,8 +42,13 @@ BEGIN
     SET now_ = /*clock*/;
     SET at_ = now_;
     IF state_ IS NOT NULL THEN
+      -- A value of the other format is not looked at: its bytes may be no numbers.
+      IF LEFT(state_, 3) <> 0x776B02 OR LENGTH(state_) < 29 OR SUBSTRING(state_, 28, LENGTH(limit_)) <> limit_ THEN
+        SET outcome_ = 0;
+        LEAVE decision;
+      END IF;
       SET z_ = CONV(HEX(SUBSTRING(state_, 4, 8)), 16, 10), ticks_ = CONV(HEX(SUBSTRING(state_, 12, 8)), 16, 10), at_ = CONV(HEX(SUBSTRING(state_, 20, 8)), 16, 10);
-      IF LEFT(state_, 3) <> 0x776B02 OR SUBSTRING(state_, 28, LENGTH(limit_)) <> limit_ OR now_ < at_ - skew_ OR z_ - now_ > reach_ THEN
+      IF now_ < at_ - skew_ OR z_ - now_ > reach_ THEN
         SET outcome_ = 0;
         LEAVE decision;
       ELSEIF z_ >= now_ THEN
@@ -76,12 +83,15 @@ BEGIN
     END IF;
   END WHILE;
 
-  IF outcome_ <> 3 THEN
+  IF outcome_ < 3 THEN
     SET reply_ = CONCAT_WS(',', now_, z_, ticks_, state_ IS NULL);
     IF outcome_ = 1 OR since_ < number_ THEN
       UPDATE weir_states SET revision = number_, expires = now_ + 600000000, state = IF(outcome_ = 1, reply_, '') WHERE id = lane_ AND revision < number_;
       IF ROW_COUNT() <> 1 THEN
-        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'weir: a later call of the lane has been carried out';
+        IF EXISTS (SELECT 1 FROM weir_states WHERE id = lane_) THEN
+          SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'weir: this call came after a later one of its caller, which was carried out';
+        END IF;
+        SET outcome_ = 4;
       END IF;
     END IF;
   END IF;
@@ -96,5 +106,5 @@ BEGIN
     END IF;
   END IF;
   COMMIT;
-  SELECT outcome_, coalesce(earlier_, 0), reply_, IF(outcome_ = 1, state_, '');
+  SELECT outcome_, coalesce(earlier_, 0), coalesce(reply_, '0,0,0,0'), IF(outcome_ = 1, state_, '');
 END

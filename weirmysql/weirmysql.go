@@ -40,7 +40,6 @@ type KV struct {
 
 	mu       sync.Mutex
 	prepared map[string]*sql.Stmt // nil until all are
-	lanes    lanes
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -169,7 +168,7 @@ func (k *KV) prepare(ctx context.Context) (map[string]*sql.Stmt, error) {
 		}
 		all[query] = s
 	}
-	if err := k.probe(ctx); err != nil {
+	if err := k.call(ctx); err != nil {
 		for _, s := range all {
 			_ = s.Close() // nothing was carried out with it
 		}
@@ -178,9 +177,12 @@ func (k *KV) prepare(ctx context.Context) (map[string]*sql.Stmt, error) {
 	return all, nil
 }
 
-// probe calls each procedure with what changes nothing: preparing a call does not show whether the user has the right
+// Probe implements weirkv.Prober.
+func (k *KV) Probe(ctx context.Context) error { return k.explain(k.call(ctx)) }
+
+// call calls each procedure with what changes nothing: preparing a call does not show whether the user has the right
 // to it.
-func (k *KV) probe(ctx context.Context) error {
+func (k *KV) call(ctx context.Context) error {
 	conn, err := k.db.Conn(ctx)
 	if err != nil {
 		return err
@@ -209,6 +211,7 @@ const (
 	codeLockWait    = 1205
 	codeExists      = 1304 // the procedure
 	codeNoProcedure = 1305
+	codeOutOfRange  = 1264 // a number, for its column
 	codeRange       = 1690
 	codeExecute     = 1370 // a procedure, or making one
 	codeDeadlock    = 1213

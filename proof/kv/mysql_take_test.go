@@ -22,7 +22,7 @@ import (
 // counted counts what the procedure was asked, and what became of it.
 type counted struct {
 	*weirmysql.KV
-	outcomes *[4]atomic.Int64
+	outcomes *[5]atomic.Int64
 	before   func() error // the call
 	lose     func() bool  // the reply
 }
@@ -62,7 +62,7 @@ func TestMySQLConforms(t *testing.T) {
 			buckets = append(buckets, draw)
 		}
 	}
-	var outcomes [4]atomic.Int64
+	var outcomes [5]atomic.Int64
 	var lost int
 	weirtest.Conform(t, weirtest.Subject{Seed: seeds.Seed(), Walks: 30, Steps: 40, Tick: time.Microsecond, Limits: buckets, Open: func(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
 		kv := counted{weirmysql.NewKV(db), &outcomes, func() error {
@@ -91,7 +91,7 @@ func TestMySQLLostReplies(t *testing.T) {
 	migrate(t, db)
 	const burst = 1_000_000
 	limit := weir.TokenBucket{Rate: weir.PerHour(2), Burst: burst}
-	var outcomes [4]atomic.Int64
+	var outcomes [5]atomic.Int64
 	var admitted, unknown, calls atomic.Int64
 	o := weirkv.Options{Prefix: prefix(), Timeout: servers.Patience}
 	var stores []*weirkv.Store
@@ -148,8 +148,8 @@ func TestMySQLGhost(t *testing.T) {
 	migrate(t, db)
 	kv := weirmysql.NewKV(db)
 	defer kv.Close()
-	lane, err := kv.Lane(t.Context())
-	if err != nil {
+	const lane = "test/1"
+	if err := kv.MakeLane(t.Context(), lane); err != nil {
 		t.Fatal(err)
 	}
 	take := bucketTake
@@ -194,8 +194,8 @@ func TestMySQLClockUnderLock(t *testing.T) {
 	migrate(t, db)
 	kv := weirmysql.NewKV(db)
 	defer kv.Close()
-	lane, err := kv.Lane(t.Context())
-	if err != nil {
+	const lane = "test/1"
+	if err := kv.MakeLane(t.Context(), lane); err != nil {
 		t.Fatal(err)
 	}
 	take := bucketTake(1, 1, 1)

@@ -289,7 +289,7 @@ BEGIN
               departed := departed + gone.departed;
               s.inside := s.inside - gone.missed - gone.departed;
               work := work - gone.missed - gone.departed;
-              s.soonest := gone.soonest;
+              s.soonest := CASE WHEN admitted IS NULL THEN gone.soonest ELSE least(gone.soonest, t + enter_within) END; -- they are not inside in the table yet
               EXIT line WHEN work <= 0;
             END IF;
           END IF;
