@@ -294,7 +294,7 @@ func TestQueueInAPostgresThatRestarts(t *testing.T) {
 }
 
 // TestLatestVisitorsOfPostgres: a server that is killed forgets the polls of the last moments, and their tickets restore
-// the places, whoever comes first.
+// the places, whoever comes first, also after another restart.
 func TestLatestVisitorsOfPostgres(t *testing.T) {
 	s := servers.StartPostgres(t, servers.PostgresOptions{Persist: true, Config: []string{"wal_writer_delay=10s"}})
 	pool := connectTo(t, s.URL())
@@ -302,29 +302,44 @@ func TestLatestVisitorsOfPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	line := openPostgres(t, weirpgx.Querier(pool), "sale", plainSpec())
-	if _, err := pool.Exec(t.Context(), "CREATE TABLE public.flush AS SELECT 1"); err != nil { // waits for the disk
-		t.Fatal(err)
+	flush := func() { // what was written before is on the disk
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), "CREATE TABLE public.flush AS SELECT 1; DROP TABLE public.flush"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	restart := func() {
+		t.Helper()
+		s.Kill()
+		if err := s.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	ask(t, line, room.Poll{ID: "before", Join: true})
-	if _, err := pool.Exec(t.Context(), "DROP TABLE public.flush"); err != nil {
-		t.Fatal(err)
-	}
+	flush()
 	inside := ask(t, line, room.Poll{ID: "before", Enter: true})
 	var tickets []room.Standing
 	for i := range 5 {
 		tickets = append(tickets, ask(t, line, room.Poll{ID: fmt.Sprint(i), Join: true}))
 	}
-	s.Kill()
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	ask(t, line, room.Poll{ID: "new", Join: true})
-	for _, i := range []int{3, 0, 4, 1, 2} {
-		a := ask(t, line, room.Poll{ID: fmt.Sprint(i), Ticket: room.WaitingTicket, Started: tickets[i].Started, Place: tickets[i].Place, Join: true})
-		if a.State != room.Waiting || a.Place != tickets[i].Place || a.Started != tickets[i].Started {
-			t.Errorf("%+v, want the place of %+v", a, tickets[i])
+	restart()
+	back := func(visitors ...int) {
+		t.Helper()
+		for _, i := range visitors {
+			a := ask(t, line, room.Poll{ID: fmt.Sprint(i), Ticket: room.WaitingTicket, Started: tickets[i].Started, Place: tickets[i].Place})
+			if a.State != room.Waiting || a.Place != tickets[i].Place || a.Started != tickets[i].Started {
+				t.Errorf("%+v, want the place of %+v", a, tickets[i])
+			}
 		}
 	}
+	ask(t, line, room.Poll{ID: "new", Join: true})
+	back(3, 0)
+	for range 3 {
+		flush()
+		restart()
+		ask(t, line, room.Poll{ID: "newer", Join: true})
+	}
+	back(4, 1, 2)
 	if a := ask(t, line, room.Poll{ID: "new"}); a.Ahead != 5 {
 		t.Errorf("who came later: %+v", a)
 	}

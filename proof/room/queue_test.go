@@ -28,10 +28,21 @@ func dial(t *testing.T, addr string) rueidis.Client {
 }
 
 var specs = rapid.Custom(func(t *rapid.T) room.Spec {
-	spans := rapid.SampledFrom([]time.Duration{time.Second, 40 * time.Second, 3 * time.Minute, time.Hour})
+	if rapid.Bool().Draw(t, "slow") { // places, tokens and visitors' times come and go at the same pace
+		seconds := func(label string, of ...time.Duration) time.Duration {
+			return time.Second * rapid.SampledFrom(of).Draw(t, label)
+		}
+		return room.Spec{
+			Bucket: weir.TokenBucket{Rate: weir.Rate{N: rapid.Int64Range(1, 3).Draw(t, "n"), Per: seconds("per", 1, 3, 7, 20, 60)}, Burst: rapid.Int64Range(1, 3).Draw(t, "burst")},
+			Inside: rapid.Int64Range(0, 3).Draw(t, "inside"),
+			Idle:   seconds("idle", 5, 10, 25, 100), Session: seconds("session", 10, 30, 200), EnterWithin: seconds("enter", 5, 20, 60), PollTimeout: seconds("lapse", 40, 60, 120),
+			MaxWaiting: rapid.Int64Range(3, 22).Draw(t, "max waiting"),
+		}
+	}
+	spans := rapid.SampledFrom([]time.Duration{time.Second, 7 * time.Second, 25 * time.Second, 40 * time.Second, time.Minute, 3 * time.Minute, time.Hour})
 	return room.Spec{
 		Bucket: weir.TokenBucket{
-			Rate:  weir.Rate{N: rapid.Int64Range(1, 7).Draw(t, "n"), Per: rapid.SampledFrom([]time.Duration{time.Microsecond, time.Millisecond, time.Second, 40 * time.Second}).Draw(t, "per")},
+			Rate:  weir.Rate{N: rapid.Int64Range(1, 7).Draw(t, "n"), Per: rapid.SampledFrom([]time.Duration{time.Microsecond, time.Millisecond, time.Second, 20 * time.Second, 40 * time.Second}).Draw(t, "per")},
 			Burst: rapid.Int64Range(1, 4).Draw(t, "burst"),
 		},
 		Inside: rapid.Int64Range(0, 4).Draw(t, "inside"),
@@ -49,13 +60,20 @@ func walk(t *rapid.T, spec room.Spec, ask func(now int64, q room.Poll) room.Stan
 	m := newModel(spec)
 	now := int64(1_790_000_000_000_000)
 	steps := rapid.Custom(func(t *rapid.T) int64 {
-		return rapid.SampledFrom([]int64{0, 0, 0, 1, 333_333, 999_999, sec, 2 * sec, 30 * sec, 61 * sec, 10 * 60 * sec, -5 * sec, -333_333, -3600 * sec}).Draw(t, "step")
+		return rapid.SampledFrom([]int64{0, 0, 0, 1, 333_333, 999_999, sec, 2 * sec, 10 * sec, 30 * sec, 61 * sec, 10 * 60 * sec, -5 * sec, -333_333, -3600 * sec}).Draw(t, "step")
 	})
+	last := rapid.SampledFrom([]int{3, 7, 14}).Draw(t, "visitors") // with few, some stay away for long
+	calm := rapid.Bool().Draw(t, "calm")                           // no long steps, no tickets
+	if calm {
+		steps = rapid.SampledFrom([]int64{0, 1, 300_000, sec, 5 * sec, 20 * sec})
+	}
 	tickets := map[string][]room.Poll{}
 	for i := range rapid.IntRange(20, 60).Draw(t, "questions") {
 		now += steps.Draw(t, "later")
-		q := room.Poll{ID: "v" + strconv.Itoa(rapid.IntRange(0, 14).Draw(t, "who"))}
-		if had := tickets[q.ID]; len(had) > 0 && rapid.IntRange(0, 9).Draw(t, "shows") > 0 {
+		q := room.Poll{ID: "v" + strconv.Itoa(rapid.IntRange(0, last).Draw(t, "who"))}
+		if had := tickets[q.ID]; calm {
+			q.Join = rapid.IntRange(0, 2).Draw(t, "joins") > 0
+		} else if len(had) > 0 && rapid.IntRange(0, 9).Draw(t, "shows") > 0 {
 			q = had[rapid.IntRange(max(0, len(had)-2), len(had)-1).Draw(t, "which")]
 			q.Provisional = rapid.IntRange(0, 9).Draw(t, "kept") == 0
 			if rapid.IntRange(0, 15).Draw(t, "of before") == 0 {

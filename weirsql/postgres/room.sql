@@ -12,8 +12,7 @@ CREATE /*unlogged*/ TABLE IF NOT EXISTS weir.rooms (
   behind bigint NOT NULL DEFAULT 0,     -- how far the server's clock is behind: see server/room/behind.go
   further bigint NOT NULL DEFAULT 0,
   server timestamptz,                   -- when the server had started at the latest poll
-  torn_from bigint NOT NULL DEFAULT 0,  -- what was given between these two times may have been lost, as the server was restarted
-  torn_to bigint NOT NULL DEFAULT 0,
+  torn bigint[] NOT NULL DEFAULT '{}',  -- from, to, of the latest 8 restarts of the server: what was given between may have been lost
   waited bigint NOT NULL DEFAULT 0,     -- the wait clock
   swept bigint NOT NULL DEFAULT 0,      -- when silent visitors are looked for next, on the wait clock
   hold bigint NOT NULL DEFAULT 0,       -- nobody is admitted before
@@ -166,6 +165,7 @@ DECLARE
   silent text[];
   found_ boolean; -- v is a row
   changed boolean := false;
+  given bigint; -- when the ticket was
   lost boolean; -- the state that gave the ticket, or its latest part
   joined bigint; -- the place at which the visitor joins
   full_queue boolean := false;
@@ -222,8 +222,7 @@ BEGIN
   END IF;
   IF s.server IS DISTINCT FROM pg_postmaster_start_time() THEN
     IF s.server IS NOT NULL THEN
-      s.torn_from := s.now;
-      s.torn_to := t;
+      s.torn := (s.torn || ARRAY[s.now, t])[greatest(cardinality(s.torn) - 13, 1):];
     END IF;
     s.server := pg_postmaster_start_time();
   END IF;
@@ -386,7 +385,11 @@ BEGIN
       changed := true;
       found_ := false;
     END IF;
-    lost := began <> s.started OR provisional OR CASE ticket WHEN 1 THEN at_place WHEN 2 THEN ending - session END BETWEEN s.torn_from + 1 AND s.torn_to;
+    given := CASE ticket WHEN 1 THEN at_place WHEN 2 THEN ending - session END;
+    lost := began <> s.started OR provisional;
+    FOR restart IN 1 .. cardinality(s.torn) BY 2 LOOP
+      lost := lost OR given > s.torn[restart] AND given <= s.torn[restart + 1];
+    END LOOP;
     IF ticket = 2 AND lost AND ending > t AND (NOT found_ OR v.place IS NOT NULL) THEN
       IF found_ THEN
         PERFORM weir.unqueued(s.number, ARRAY[v.place], ARRAY[visitor]);
@@ -481,7 +484,7 @@ BEGIN
     admissions := s.before + s.counted;
     span := t - greatest(s.since, s.win - win_size);
   END IF;
-  UPDATE weir.rooms r SET expires = reading + greatest(session, idle, enter_within, poll_timeout) + recovery + 3600000000, started = s.started, now = s.now, behind = s.behind, further = s.further, server = s.server, torn_from = s.torn_from, torn_to = s.torn_to,
+  UPDATE weir.rooms r SET expires = reading + greatest(session, idle, enter_within, poll_timeout) + recovery + 3600000000, started = s.started, now = s.now, behind = s.behind, further = s.further, server = s.server, torn = s.torn,
     waited = s.waited, swept = s.swept, hold = s.hold, latest = s.latest, called = s.called, n = s.n, per = s.per, paused = s.paused, full_at = s.full_at, rest = s.rest,
     since = s.since, win = s.win, before = s.before, counted = s.counted, waiting = s.waiting, inside = s.inside, soonest = s.soonest WHERE r.number = s.number;
   RETURN concat_ws(' ', result, shown, ahead, s.waiting, s.inside, admissions, span, stop, s.started, t, entered, lapsed, missed, departed);
