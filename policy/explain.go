@@ -113,7 +113,7 @@ func muldiv(d time.Duration, n, m int64) time.Duration {
 func (x *Explanation) Arithmetic() string {
 	each := &x.Answer.Each[0]
 	d := each.Decision
-	if x.By == "ban" || each.Exempt || x.Answer.Err != nil || d.Limit <= 0 {
+	if x.By == "ban" || each.Exempt || x.Answer.Err != nil || d.Limit <= 0 || d.Source == weir.SourceDeny || d.Source == weir.SourceAllow {
 		return ""
 	}
 	text := fmt.Sprintf("%d of %d used, so %d left, and a cost of %d", d.Limit-d.Remaining, d.Limit, d.Remaining, each.Cost)
@@ -167,6 +167,10 @@ func (x *Explanation) String() string {
 		return fmt.Sprintf("refused: %s (store %q)", Undecidable, x.Store)
 	case x.Answer.Err != nil:
 		return fmt.Sprintf("decided without the store %q, which did not respond", x.Store)
+	case d.Source == weir.SourceDeny && !d.Allowed:
+		return fmt.Sprintf("refused: the store %q is unavailable, and on_failure of the limit is deny", x.Store)
+	case d.Source == weir.SourceAllow && d.Allowed:
+		return fmt.Sprintf("allowed: the store %q is unavailable, and on_failure of the limit is allow", x.Store)
 	}
 	text := "allowed"
 	switch {
@@ -181,5 +185,9 @@ func (x *Explanation) String() string {
 	if a.Shadow {
 		text = "shadow, not enforced: " + text
 	}
-	return fmt.Sprintf("%s: %d of %d left (%s)", text, d.Remaining, d.Limit, of)
+	text = fmt.Sprintf("%s: %d of %d left (%s)", text, d.Remaining, d.Limit, of)
+	if d.Source == weir.SourceShare {
+		text += fmt.Sprintf("; by this node's share, as the store %q is unavailable", x.Store)
+	}
+	return text
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"slices"
@@ -86,6 +87,9 @@ func ParseURL(text string) (Address, error) {
 		}
 		return a, errors.New(strings.ReplaceAll(err.Error(), u.String(), u.Redacted())) // pgx hides passwords, too
 	}
+	if err := checkSettings(a.pool.ConnConfig.RuntimeParams); err != nil {
+		return a, err
+	}
 	if !prepares { // a pgbouncer in between would not find prepared statements again: see find
 		a.pool.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 		a.prepares = true
@@ -108,6 +112,21 @@ func ParseURL(text string) (Address, error) {
 		}
 	}
 	return a, nil
+}
+
+// settings are those of the server that a URL may have as parameters: pgx takes every name that it does not know for
+// one, and so each that is mistyped.
+var settings = []string{"application_name", "options", "search_path", "client_encoding", "timezone", "role", "synchronous_commit", "work_mem", "statement_timeout", "lock_timeout",
+	"idle_in_transaction_session_timeout", "idle_session_timeout", "transaction_timeout", "tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout"}
+
+// checkSettings finds parameters that are no settings of the server.
+func checkSettings(found map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		if !slices.Contains(settings, strings.ToLower(name)) && !strings.Contains(name, ".") { // those of extensions have a dot
+			return fmt.Errorf("the parameter %q is unknown: write schema, unlogged, durable, migrate, pool_max_conns, or a parameter of libpq, like sslmode; another setting of the server is options=-c%%20NAME=VALUE", name)
+		}
+	}
+	return nil
 }
 
 func hostOf(host string, port uint16) string {

@@ -148,12 +148,23 @@ func (x *explanation) print(to io.Writer) error {
 	fmt.Fprintf(w, "limit\t%s\n", x.Limit)
 	fmt.Fprintf(w, "key\t%s\n", keyText(x.Key))
 	fmt.Fprintf(w, "rule\t%s\n", rule)
-	fmt.Fprintf(w, "decided by\t%s\n", strings.TrimSpace(x.By+" "+shown(x.Plan)))
-	fmt.Fprintf(w, "left\t%d of %d\n", x.Remaining, x.Capacity)
+	by, byState := strings.TrimSpace(x.By+" "+shown(x.Plan)), true
+	switch x.Source {
+	case "deny", "allow":
+		by, byState = "on_failure: "+x.Source+", as the store is unavailable", false
+	case "share":
+		by += ", in this node's share: on_failure is local, and the store is unavailable"
+	}
+	fmt.Fprintf(w, "decided by\t%s\n", by)
+	if byState {
+		fmt.Fprintf(w, "left\t%d of %d\n", x.Remaining, x.Capacity)
+	}
 	if x.Math != "" {
 		fmt.Fprintf(w, "arithmetic\t%s\n", x.Math)
 	}
-	fmt.Fprintf(w, "all back in\t%v\n", time.Duration(x.ResetAfter)*time.Millisecond)
+	if byState {
+		fmt.Fprintf(w, "all back in\t%v\n", time.Duration(x.ResetAfter)*time.Millisecond)
+	}
 	for _, line := range [][2]string{{"admitted again", wholeSeconds(x.ClearsAt)}, {"override ends", x.Until}, {"store", x.Store}} {
 		if line[1] != "" {
 			fmt.Fprintf(w, "%s\t%s\n", line[0], line[1])

@@ -152,7 +152,7 @@ type shardJSON struct {
 // Bounds on what a response says of stores that are down.
 const (
 	mostDown  = 32  // shards
-	longError = 300 // bytes of one error
+	longError = 600 // bytes of one error
 )
 
 // errorText returns an error, cut if it is long; "" for none.

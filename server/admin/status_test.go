@@ -14,8 +14,8 @@ func TestErrorsAreBounded(t *testing.T) {
 		want string
 	}{
 		{nil, ""}, {errors.New("refused"), "refused"}, {errors.New("a\xffb"), "a?b"},
-		{errors.New(strings.Repeat("x", 300)), strings.Repeat("x", 300)}, {errors.New(strings.Repeat("x", 301)), strings.Repeat("x", 300) + "..."},
-		{errors.New("x" + strings.Repeat("\u00e4", 200)), "x" + strings.Repeat("\u00e4", 149) + "..."},
+		{errors.New(strings.Repeat("x", 600)), strings.Repeat("x", 600)}, {errors.New(strings.Repeat("x", 601)), strings.Repeat("x", 600) + "..."},
+		{errors.New("x" + strings.Repeat("\u00e4", 400)), "x" + strings.Repeat("\u00e4", 299) + "..."},
 	} {
 		if got := errorText(c.err); got != c.want || !utf8.ValidString(got) {
 			t.Errorf("%v: %q, want %q", c.err, got, c.want)
