@@ -195,8 +195,8 @@ func (a *Answer) decideAlone(ctx context.Context, e *Engine, named *namedAsks) e
 	return err
 }
 
-func (e *Engine) decideNamed(ctx context.Context, req *request, r *route) Verdict {
-	v := e.decide(ctx, req, r, -1)
+func (e *Engine) decideNamed(ctx context.Context, req *request, r *route) (v Verdict) {
+	e.decide(ctx, req, r, -1, &v)
 	if v.Outcome == Delay && !req.named.keep {
 		v.conclude() // the caller delays the work, and does not give it up
 	}

@@ -102,11 +102,11 @@ func (e *Engine) DecideContext(ctx context.Context, req Request) Verdict {
 }
 
 // decide decides by the limits of a route, whose index is -1 for limits that were asked for by name.
-func (e *Engine) decide(ctx context.Context, r *request, route *route, index int) (v Verdict) {
-	v = Verdict{Route: index, Decision: weir.Decision{Allowed: true}, evaluated: route.live, order: route.order}
+func (e *Engine) decide(ctx context.Context, r *request, route *route, index int, v *Verdict) {
+	*v = Verdict{Route: index, Decision: weir.Decision{Allowed: true}, evaluated: route.live, order: route.order}
 	if e.opts.Observer == nil {
 		v.decide(ctx, e, r, route)
-		return v
+		return
 	}
 	var began time.Time
 	timed := isTimed()
@@ -117,7 +117,6 @@ func (e *Engine) decide(ctx context.Context, r *request, route *route, index int
 		e.opts.Observer.Timed(time.Since(began))
 	}
 	v.observes(e, r)
-	return v
 }
 
 // decide is Engine.decide without the observer.

@@ -65,16 +65,17 @@ func (e *Engine) enter() (*Engine, pass) {
 }
 
 // decideLater decides about a request that has found the gate closed.
-func (e *Engine) decideLater(ctx context.Context, m *Match) Verdict {
+func (e *Engine) decideLater(ctx context.Context, m *Match, v *Verdict) {
 	next, _ := e.enter()
 	if next == e { // the gate was opened again
-		return e.DecideMatch(ctx, m)
+		e.DecideInto(ctx, m, v)
+		return
 	}
 	if again := next.Match(m.request.Request); m.Route >= len(next.routes) || next.policy.Routes[m.Route].Match != e.policy.Routes[m.Route].Match {
 		again.request.upstreams = m.request.upstreams
 		m = &again // of another version of the policy
 	}
-	return next.DecideMatch(ctx, m)
+	next.DecideInto(ctx, m, v)
 }
 
 // A HandOver is the handover of the quotas in memory to another process. Either Done or Abandon is called, once.

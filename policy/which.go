@@ -18,6 +18,9 @@ type Match struct {
 	fields  *bodyFields // of the request's body, which the limits of the route read; nil for none
 }
 
+// Request is the request as it was given. It must not be changed.
+func (m *Match) Request() *Request { return &m.request.Request }
+
 // Match returns the route of a request. It charges no limit.
 func (e *Engine) Match(req Request) Match {
 	m := Match{Route: -1, request: request{Request: req}}
@@ -62,21 +65,30 @@ func (e *Engine) find(r *request) int {
 }
 
 // DecideMatch is like DecideContext, for a request whose route this engine has already found.
-func (e *Engine) DecideMatch(ctx context.Context, m *Match) Verdict {
+func (e *Engine) DecideMatch(ctx context.Context, m *Match) (v Verdict) {
+	e.DecideInto(ctx, m, &v)
+	return v
+}
+
+// DecideInto is DecideMatch that writes the verdict to v, whatever is in it, without copies of it.
+func (e *Engine) DecideInto(ctx context.Context, m *Match, v *Verdict) {
 	if m.Route < 0 {
 		e.noRoute.Add(1)
-		return Verdict{Outcome: NoRoute, Route: -1}
+		*v = Verdict{Outcome: NoRoute, Route: -1}
+		return
 	}
 	if m.Ambiguous {
-		return Verdict{Outcome: Invalid, Route: m.Route, Decision: weir.Decision{RetryAfter: weir.Never}}
+		*v = Verdict{Outcome: Invalid, Route: m.Route, Decision: weir.Decision{RetryAfter: weir.Never}}
+		return
 	}
 	route := &e.routes[m.Route]
 	if route.passes {
 		in, ok := e.succession.gate.enter()
 		if !ok {
-			return e.decideLater(ctx, m)
+			e.decideLater(ctx, m, v)
+			return
 		}
 		defer in.leave()
 	}
-	return e.decide(ctx, &m.request, route, m.Route)
+	e.decide(ctx, &m.request, route, m.Route, v)
 }

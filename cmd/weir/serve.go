@@ -21,21 +21,6 @@ import (
 	"github.com/weirflow/weir/server/policyfile"
 )
 
-// newBallast returns 64 MiB that are never touched, so that they take no memory. The garbage collector lets
-// the heap grow by as much as is in use before it collects. A gateway uses little memory and makes much
-// garbage, and would collect dozens of times a second; with the ballast, it collects after 64 MiB of garbage
-// at the earliest.
-//
-// It is in pieces: what is allocated as a whole is cleared as a whole, and so touched, if any part of it was
-// in use before.
-func newBallast() [][]byte {
-	pieces := make([][]byte, 64)
-	for i := range pieces {
-		pieces[i] = make([]byte, 1<<20)
-	}
-	return pieces
-}
-
 func serveCommand() *cobra.Command {
 	var config, node, candidate string
 	var asEnvoy bool
@@ -82,6 +67,7 @@ Without a file, serve runs a demo: an upstream of its own, and one limit per cli
 			reload, reopen, restart := notifyOn(cmd.Context(), syscall.SIGHUP), notifyOn(cmd.Context(), syscall.SIGUSR1), notifyOn(cmd.Context(), syscall.SIGUSR2)
 			ballast := newBallast()
 			defer runtime.KeepAlive(ballast)
+			defer startReturning()()
 			log := slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), nil))
 			// net/http logs unsolicited bytes from upstreams to the default logger
 			slog.SetLogLoggerLevel(slog.LevelDebug)

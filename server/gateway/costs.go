@@ -37,16 +37,22 @@ func (l *responseWriter) settle() {
 func (g *Gateway) decide(r *http.Request, s *state, m *policy.Match, v *policy.Verdict, client string) (free func(), err error) {
 	free = func() {}
 	if m.ReadsBody(r) && s.engine.Identify(r.Context(), m) {
-		var refused bool
-		if *v, refused = s.engine.RefuseUnread(r.Context(), m); refused {
+		if refuseUnread(r, s, m, v) {
 			return free, nil
 		}
 		if free, err = g.readBody(r, m, client); err != nil {
 			return free, err
 		}
 	}
-	*v = s.engine.DecideMatch(r.Context(), m)
+	s.engine.DecideInto(r.Context(), m, v)
 	return free, nil
+}
+
+// refuseUnread is apart from decide, whose room on the stack it would double: many requests wait in queues, each
+// with a stack that has grown to what decide needs.
+func refuseUnread(r *http.Request, s *state, m *policy.Match, v *policy.Verdict) (refused bool) {
+	*v, refused = s.engine.RefuseUnread(r.Context(), m)
+	return refused
 }
 
 // readBody reads the body of a request.

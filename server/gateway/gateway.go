@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -231,9 +232,30 @@ func (s *state) matchOf(route int) string {
 
 // exchange is the decision about a request, and its response, in one allocation.
 type exchange struct {
+	match     policy.Match
 	verdict   policy.Verdict
 	response  responseWriter
+	record    *record             // in the access log; nil for none
 	evaluated [1]policy.Evaluated // room for the one limit that most routes have
+}
+
+// find finds the route of a request.
+func (x *exchange) find(r *http.Request, s *state, client netip.Addr, key string) {
+	request := policy.Request{
+		Method: r.Method,
+		Host:   r.Host,
+		Path:   r.URL.EscapedPath(),
+		Query:  r.URL.RawQuery,
+		Client: key,
+		Header: r.Header,
+		Length: r.ContentLength,
+		Addr:   client,
+
+		Listener: listen.AddressOf(r.Context()),
+	}
+	request.Trusted = s.asksHop && weirhttp.Trusted(r, s.file.Policy.TrustedProxies)
+	x.match = s.engine.Match(request)
+	x.match.AskUpstreams(s)
 }
 
 // ServeHTTP decides about a request, and forwards, queues or refuses it.
@@ -251,21 +273,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusMethodNotAllowed, "this is a gateway, not a forward proxy")
 		return
 	}
-	request := policy.Request{
-		Method: r.Method,
-		Host:   r.Host,
-		Path:   r.URL.EscapedPath(),
-		Query:  r.URL.RawQuery,
-		Client: clientKey,
-		Header: r.Header,
-		Length: r.ContentLength,
-		Addr:   client,
-
-		Listener: listen.AddressOf(r.Context()),
-	}
-	request.Trusted = s.asksHop && weirhttp.Trusted(r, s.file.Policy.TrustedProxies)
-	m := s.engine.Match(request)
-	m.AskUpstreams(s)
+	x := &exchange{record: rec}
+	x.find(r, s, client, clientKey)
+	m, v := &x.match, &x.verdict
 	if mayAlias && !g.withoutAliases(w, r, s, m.Route) {
 		rec.decided(policy.Invalid.String(), "", 0)
 		return
@@ -274,7 +284,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		rec.decided(ambiguous, "", 0)
 		g.counts.ambiguous.Add(1)
 		g.closeIfLeaving(w.Header())
-		v := s.engine.DecideMatch(r.Context(), &m)
+		s.engine.DecideInto(r.Context(), m, v)
 		answer(w, http.StatusBadRequest, v.InvalidReason())
 		return
 	}
@@ -283,13 +293,11 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.refuseBody(w, r)
 		return
 	}
-	w, ok := g.throughRoom(w, r, s, m.Route, request.Client)
+	w, ok := g.throughRoom(w, r, s, m.Route, clientKey)
 	if !ok {
 		return
 	}
-	x := &exchange{}
-	v := &x.verdict
-	free, err := g.decide(r, s, &m, v, clientKey)
+	free, err := g.decide(r, s, m, v, clientKey)
 	if err != nil {
 		rec.decided(policy.Invalid.String(), "", 0)
 		g.failUnread(w, r, err)
@@ -297,7 +305,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer free()
 	rec.decided(v.Outcome.String(), v.Limit, v.Delay)
-	g.policy.See(&request, v, s.matchOf(v.Route))
+	g.policy.See(m.Request(), v, s.matchOf(v.Route))
 	w, r = s.onItsWay(w, r, v.Route)
 	switch v.Outcome {
 	case policy.NoRoute:
@@ -330,22 +338,28 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case policy.Delay:
 		g.logEvents(v.Events())
 		g.counts.delayed.Add(1)
-		if !g.wait(w, r, s, v, request.Client) {
+		if !g.wait(w, r, s, v, clientKey) {
 			return
 		}
 	default:
 		g.logEvents(v.Events())
 	}
+	g.serve(w, r, s, x, clientKey)
+}
+
+// serve serves a request that no limit refuses, once it may begin.
+func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, s *state, x *exchange, client string) {
+	v := &x.verdict
 	to := &s.routes[v.Route]
 	later := v.Measured() && r.ContentLength != 0 && to.forward != nil
-	place, ok := g.enter(w, r, s, v, request.Client, later)
+	place, ok := g.enter(w, r, s, v, client, later)
 	if !ok {
 		return
 	}
 	answering := &x.response
 	*answering = responseWriter{ResponseWriter: w, gateway: g, tells: s.tells, verdict: v, meter: meterOf(v, r), route: to, request: r, place: place}
 	if later {
-		answering.enter = g.laterEntry(answering, s, request.Client)
+		answering.enter = g.laterEntry(answering, s, client)
 	}
 	r = answering.watchClient(r)
 	defer func() {
@@ -368,7 +382,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !later {
-		rec.passed(to.forward.name)
+		x.record.passed(to.forward.name)
 	}
 	if to.hold > 0 {
 		g.passHeld(answering, r, to.forward, v, to.hold)

@@ -43,17 +43,17 @@ type response struct {
 }
 
 func newResponse(c *conn, r *http.Request) response {
-	w := response{conn: c, request: r, header: make(http.Header, 8), length: -1, closes: r.Close, lent: outs.Get().(*[outSize]byte)}
-	w.out = w.lent[:0]
-	return w
+	return response{conn: c, request: r, header: make(http.Header, 8), length: -1, closes: r.Close}
 }
 
 // free returns the buffer to the pool. Later writes of the handler fail.
 func (w *response) free() {
 	w.ended = true
 	w.out = nil
-	outs.Put(w.lent)
-	w.lent = nil
+	if w.lent != nil {
+		outs.Put(w.lent)
+		w.lent = nil
+	}
 	if w.deadline {
 		w.conn.SetWriteDeadline(time.Time{}) //nolint:errcheck // the next write says what is wrong
 	}
@@ -95,8 +95,12 @@ func (w *response) WriteHeader(status int) {
 
 const crlf = "\r\n"
 
-// line writes the status line.
+// line writes the status line, which is the first that needs a buffer: a request that waits in a queue has none.
 func (w *response) line(status int) {
+	if w.lent == nil {
+		w.lent = outs.Get().(*[outSize]byte)
+		w.out = w.lent[:0]
+	}
 	w.out = append(w.out, "HTTP/1.1 "...)
 	w.out = strconv.AppendInt(w.out, int64(status), 10)
 	w.out = append(w.out, ' ')
