@@ -212,7 +212,7 @@ func (v *Verdict) decideOne(ctx context.Context, e *Engine, r *request) bool {
 		v.Decision = d
 		v.delay(e, l, l.text(key), d, cost)
 		l.counts.add(d, v.Delay)
-	case l.wait:
+	case l.wait && d.Limit > 1: // with 1, nothing ever waits
 		return false
 	default:
 		v.deny(l, l.text(key), d)
