@@ -73,6 +73,9 @@ func ParseURL(text string) (Address, error) {
 		}
 		query.Del(name)
 	}
+	if a.Durable && a.Schema.Unlogged {
+		return a, errors.New("unlogged=true and durable=true contradict each other: a crash of the server empties tables that are not logged; write one of them")
+	}
 	a.Schema.Name = query.Get("schema")
 	query.Del("schema")
 	if _, err := a.Schema.Script(); err != nil {

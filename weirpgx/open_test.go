@@ -33,6 +33,9 @@ func TestNextWait(t *testing.T) {
 // TestParameters: a parameter that nobody knows is an error, and no setting of the server, which would refuse
 // every connection.
 func TestParameters(t *testing.T) {
+	if _, err := ParseURL("postgres://weir@127.0.0.1/weir?durable=true&unlogged=true"); err == nil || !strings.Contains(err.Error(), "contradict each other") {
+		t.Error(err)
+	}
 	for _, good := range []string{"", "?sslmode=disable&schema=a&pool_max_conns=3&target_session_attrs=read-write", "?application_name=x&statement_timeout=1s", "?options=-c%20geqo%3Doff", "?pool_max_conn_lifetime=1h&connect_timeout=3", "?my.setting=1"} {
 		if _, err := ParseURL("postgres://weir@127.0.0.1/weir" + good); err != nil {
 			t.Errorf("%s: %v", good, err)

@@ -26,13 +26,12 @@ func (s *Store) Ping(ctx context.Context) error {
 	case isMissing(err):
 		return fmt.Errorf("weirsql: the tables and functions of schema %s are not there: run `%s`: %w", s.schema, s.opts.Schema.command(), err)
 	case stateOf(err) == "42501": // the schema, or which version its tables have
-		user, _ := s.querier.Query(ctx, "SELECT pg_catalog.quote_ident(current_user)")
-		return fmt.Errorf("weirsql: %w: %s", err, s.grants(user))
+		return s.opts.Schema.denied(ctx, s.querier, err)
 	case err != nil:
 		return fmt.Errorf("weirsql: %w", err)
 	case isDenied:
 		table, user, _ := strings.Cut(denied, " ")
-		return fmt.Errorf("weirsql: permission denied for table %s: %s", table, s.grants(user))
+		return fmt.Errorf("weirsql: permission denied for table %s: %s", table, s.opts.Schema.grants(user))
 	case text == "standby":
 		return errors.New("weirsql: the server is a standby, which can change nothing")
 	case old:
@@ -41,10 +40,17 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
+// denied is the error of a user who may not use the schema, with what gives the rights.
+func (s Schema) denied(ctx context.Context, q Querier, err error) error {
+	user, _ := q.Query(ctx, "SELECT pg_catalog.quote_ident(current_user)")
+	return fmt.Errorf("weirsql: %w: %s", err, s.grants(user))
+}
+
 // grants says how a user gets all rights that it needs. It is quoted as SQL has it; empty if it is not known.
-func (s *Store) grants(user string) string {
+func (s Schema) grants(user string) string {
 	if user == "" {
 		user = "USER"
 	}
-	return fmt.Sprintf("run `GRANT USAGE ON SCHEMA %[1]s TO %[2]s; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %[1]s TO %[2]s;` as the owner of the tables", s.schema, user)
+	name, _ := s.quoted() // it was valid when the Store was made
+	return fmt.Sprintf("run `GRANT USAGE ON SCHEMA %[1]s TO %[2]s; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %[1]s TO %[2]s;` as the owner of the tables", name, user)
 }

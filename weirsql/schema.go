@@ -121,7 +121,10 @@ func (s Schema) Migrate(ctx context.Context, q Querier) error {
 	if err != nil {
 		return err
 	}
-	if err := q.Exec(ctx, script); err != nil {
+	switch err := q.Exec(ctx, script); {
+	case stateOf(err) == "42501":
+		return fmt.Errorf("weirsql: this user may not make the tables and functions: run `%s` as one who may, and grant this user the rights: %w", s.command(), err)
+	case err != nil:
 		return fmt.Errorf("weirsql: the tables and functions could not be made: %w", err)
 	}
 	return nil
@@ -134,10 +137,12 @@ func (s Schema) version(ctx context.Context, q Querier) (int, error) {
 		return 0, err
 	}
 	text, err := q.Query(ctx, "SELECT coalesce(max(version), 0)::text FROM "+name+".migrations")
-	if isMissing(err) {
+	switch {
+	case isMissing(err):
 		return 0, nil
-	}
-	if err != nil {
+	case stateOf(err) == "42501":
+		return 0, s.denied(ctx, q, err)
+	case err != nil:
 		return 0, fmt.Errorf("weirsql: %w", err)
 	}
 	version, err := strconv.Atoi(text)

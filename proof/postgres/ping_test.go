@@ -74,9 +74,16 @@ func testPing(t *testing.T, server *servers.PostgresServer, pool *pgxpool.Pool) 
 	if _, err := pool.Exec(t.Context(), "CREATE ROLE stranger LOGIN"); err != nil {
 		t.Fatal(err)
 	}
-	s := open(t, weirpgx.Querier(connectTo(t, strings.Replace(server.URL(), "postgres@", "stranger@", 1))), weirsql.Options{Prefix: "ping"})
+	stranger := weirpgx.Querier(connectTo(t, strings.Replace(server.URL(), "postgres@", "stranger@", 1)))
+	s := open(t, stranger, weirsql.Options{Prefix: "ping"})
 	if err := s.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "GRANT USAGE ON SCHEMA weir TO stranger;") {
 		t.Errorf("without the schema: %v", err)
+	}
+	if err := (weirsql.Schema{}).Migrate(t.Context(), stranger); err == nil || !strings.Contains(err.Error(), "GRANT USAGE ON SCHEMA weir TO stranger;") {
+		t.Errorf("without the right to look at the schema: %v", err)
+	}
+	if err := (weirsql.Schema{Name: "own"}).Migrate(t.Context(), stranger); err == nil || !strings.Contains(err.Error(), "may not make") || !strings.Contains(err.Error(), "`weir store sql --schema own | psql`") {
+		t.Errorf("without the right to make tables: %v", err)
 	}
 	var n int
 	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM weir.states WHERE substr(id, 1, 1) = '\x02'`).Scan(&n); err != nil || n != 0 {
