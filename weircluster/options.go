@@ -57,6 +57,9 @@ const (
 	defaultMaxBytes = 256 << 20
 )
 
+// ErrNoSecret is the error of Check where a secret is missing.
+var ErrNoSecret = errors.New("weircluster: without a secret, whoever reaches a node could change all limits: make one with openssl rand -hex 32, and give it to all nodes")
+
 // Check returns what is wrong with the options. It does not tell the secret.
 func (o Options) Check() error {
 	for _, address := range slices.Concat(o.Nodes, o.Leaf) {
@@ -106,7 +109,7 @@ func (o Options) checkSecret(addresses []string) error {
 		return nil
 	}
 	if len(o.Secret) == 0 {
-		return errors.New("weircluster: without a secret, whoever reaches a node could change all limits: make one with openssl rand -hex 32, and give it to all nodes")
+		return ErrNoSecret
 	}
 	if len(o.Secret) < leastSecret {
 		return fmt.Errorf("weircluster: the secret has %d bytes, and could be guessed: make one of %d or more, with openssl rand -hex 32", len(o.Secret), leastSecret)

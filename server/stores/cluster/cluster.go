@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -57,7 +58,7 @@ func locate(address string) (hosts []string, rest string, err error) {
 	hosts = slices.Concat(o.Nodes, o.Leaf)
 	slices.Sort(hosts)
 	if err := o.Check(); err != nil {
-		if len(o.Secret) == 0 && o.Folder != "" || len(o.Leaf) > 0 {
+		if errors.Is(err, weircluster.ErrNoSecret) {
 			err = fmt.Errorf("%w; its file is named by secret_file=/etc/weir/cluster.secret in the URL", err)
 		}
 		return hosts, "", err
