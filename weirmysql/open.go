@@ -126,8 +126,13 @@ func ParseURL(text string) (a Address, err error) {
 	secure, known := schemes[strings.ToLower(u.Scheme)]
 	a.Database = strings.TrimPrefix(u.Path, "/")
 	query, err := url.ParseQuery(u.RawQuery)
-	if err != nil || !known || a.Database == "" || strings.Contains(a.Database, "/") || u.Fragment != "" || strings.Contains(u.Host, ",") {
+	switch {
+	case err != nil || !known || strings.Contains(a.Database, "/") || u.Fragment != "" || u.Host+a.Database == "":
 		return a, errURL
+	case a.Database == "":
+		return a, errors.New("weirmysql: the URL names no database: it comes after the address, as /limits")
+	case strings.Contains(u.Host, ","):
+		return a, errors.New("weirmysql: the URL has several addresses: write one, which leads to the server that can be written")
 	}
 	a.config, a.connections, a.migrate = mysql.NewConfig(), defaultConnections, true
 	c := a.config

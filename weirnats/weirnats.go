@@ -240,16 +240,18 @@ func ParseURL(address string) (servers []string, b Bucket, err error) {
 		switch {
 		case key == "replicas":
 			if b.Replicas, err = strconv.Atoi(value[0]); err != nil || b.Replicas < 1 || b.Replicas > 5 {
-				return nil, b, errURL
+				return nil, b, fmt.Errorf("weirnats: replicas is %.40q: write 1 to 5", value[0])
 			}
 		case key == "storage" && (value[0] == "memory" || value[0] == "file"):
 			b.Memory = value[0] == "memory"
+		case key == "storage":
+			return nil, b, fmt.Errorf("weirnats: storage is %.40q: write memory or file", value[0])
 		default:
-			return nil, b, errURL
+			return nil, b, fmt.Errorf("weirnats: the parameter %.40q is unknown: there are replicas and storage", key)
 		}
 	}
 	if strings.ContainsFunc(name, func(c rune) bool { return !isPlain(c) }) {
-		return nil, b, errURL
+		return nil, b, fmt.Errorf("weirnats: the bucket has the name %.80q: it is made of letters, digits, - and _", name)
 	}
 	plain := map[string]string{"nats": "nats", "nats+tls": "tls"}[scheme]
 	for _, host := range strings.Split(hosts, ",") {
