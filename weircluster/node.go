@@ -83,7 +83,7 @@ func serverOptions(o Options) (*server.Options, error) {
 		return so, nil
 	}
 	so.JetStream = true
-	so.StoreDir = filepath.Join(o.Folder, strings.Map(plainRune, o.Node))
+	so.StoreDir = o.ownFolder()
 	so.JetStreamMaxMemory, so.JetStreamMaxStore = o.MaxBytes, max(o.MaxBytes, 64<<20)
 	host, port := split(o.Listen)
 	if len(o.Nodes) > 1 {
@@ -110,6 +110,9 @@ const leafUser = "leaf"
 // handshake is how long a TLS handshake between two nodes may take.
 const handshake = 5 * time.Second
 
+// ownFolder is where the server keeps its states: several nodes of one machine may have the same Folder.
+func (o Options) ownFolder() string { return filepath.Join(o.Folder, strings.Map(plainRune, o.Node)) }
+
 // plainRune makes the name of a folder of an address.
 func plainRune(c rune) rune {
 	if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '-' {
@@ -131,11 +134,14 @@ func (n *Node) run(so *server.Options) {
 		r, err := n.start(so)
 		if err == nil {
 			n.failed.Store(nil)
-			n.watch(r)
+			again := n.watch(r)
 			n.running.Store(nil)
 			r.conn.Close()
 			r.server.Shutdown()
 			r.server.WaitForShutdown()
+			if again {
+				continue
+			}
 			return
 		}
 		why := err.Error()
@@ -147,10 +153,16 @@ func (n *Node) run(so *server.Options) {
 }
 
 // watch notes whether the node is connected to a majority, and tells the others its list of nodes, until the node
-// ends.
-func (n *Node) watch(r *running) {
-	var announced time.Time
+// ends. It reports true if the server has to start again.
+func (n *Node) watch(r *running) (again bool) {
+	var announced, looked time.Time
 	for {
+		if now := time.Now(); now.Sub(looked) >= lookEvery {
+			looked = now
+			if n.hasGivenUp(r.server) {
+				return true
+			}
+		}
 		if now := time.Now(); len(n.o.Nodes) > 1 && now.Sub(announced) >= announceEvery {
 			announced = now
 			n.announce(r.conn)
@@ -166,7 +178,7 @@ func (n *Node) watch(r *running) {
 		n.alone.Store(alone)
 		n.running.Store(r)
 		if pause.For(n.ctx, watchEvery) != nil {
-			return
+			return false
 		}
 	}
 }

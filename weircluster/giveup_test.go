@@ -1,0 +1,97 @@
+package weircluster
+
+import (
+	"context"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/weirkv"
+)
+
+// TestServerThatGaveUp: a server that could not write, as on a full disk, has stopped keeping states. It starts again
+// once it can write, and not before, with the states that it had.
+func TestServerThatGaveUp(t *testing.T) {
+	n, err := Embed(Options{Nodes: []string{freeAddress(t)}, Folder: t.TempDir(), Files: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	var mu sync.Mutex
+	var told []string
+	n.OnWarning(func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		told = append(told, text)
+	})
+	hasTold := func(part string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Contains(strings.Join(told, "\n"), part)
+	}
+	store, err := n.Open(weirkv.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	take := func() (allowed bool, err error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		var decisions [1]weir.Decision
+		batch := []weir.Charge{{Name: "l", Key: "k", Limit: weir.TokenBucket{Rate: weir.PerDay(1), Burst: 2}, Cost: 1}}
+		if err = store.Do(ctx, batch, decisions[:]); err == nil {
+			err = batch[0].Err
+		}
+		return decisions[0].Allowed, err
+	}
+	eventually(t, "the first charge", func() bool { allowed, err := take(); return allowed && err == nil })
+
+	first := n.running.Load()
+	folder := n.o.ownFolder()
+	aside := folder + "-aside" // it cannot be written in a folder that is not there, also as root
+	if err := os.Rename(folder, aside); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.server.ShutdownJetStream(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the warning", func() bool { return hasTold("keeps no states until it can write") })
+	if n.running.Load() != first {
+		t.Error("it has started again where it cannot write")
+	}
+	if err := os.Rename(aside, folder); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "another server", func() bool { r := n.running.Load(); return r != nil && r != first })
+	eventually(t, "the second charge", func() bool { allowed, err := take(); return allowed && err == nil })
+	if allowed, err := take(); allowed || err != nil {
+		t.Errorf("a third charge of two: %v %v", allowed, err)
+	}
+	if !hasTold("starts again") {
+		t.Errorf("told %q", told)
+	}
+}
+
+// freeAddress is one of this machine that nobody listens at.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for late := time.Now().Add(time.Minute); !done(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatalf("%s: not within a minute", what)
+		}
+	}
+}
