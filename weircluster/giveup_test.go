@@ -1,16 +1,12 @@
 package weircluster
 
 import (
-	"context"
 	"net"
 	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/weirflow/weir"
-	"github.com/weirflow/weir/weirkv"
 )
 
 // TestServerThatGaveUp: a server that could not write, as on a full disk, has stopped keeping states. It starts again
@@ -33,22 +29,11 @@ func TestServerThatGaveUp(t *testing.T) {
 		defer mu.Unlock()
 		return strings.Contains(strings.Join(told, "\n"), part)
 	}
-	store, err := n.Open(weirkv.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	take := func() (allowed bool, err error) {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		var decisions [1]weir.Decision
-		batch := []weir.Charge{{Name: "l", Key: "k", Limit: weir.TokenBucket{Rate: weir.PerDay(1), Burst: 2}, Cost: 1}}
-		if err = store.Do(ctx, batch, decisions[:]); err == nil {
-			err = batch[0].Err
-		}
-		return decisions[0].Allowed, err
-	}
-	eventually(t, "the first charge", func() bool { allowed, err := take(); return allowed && err == nil })
+	states := driver{n}
+	eventually(t, "a first state", func() bool {
+		_, ok, err := states.CompareAndSwap(t.Context(), "first", 0, []byte("1"), time.Hour)
+		return ok && err == nil
+	})
 
 	first := n.running.Load()
 	folder := n.o.ownFolder()
@@ -67,10 +52,14 @@ func TestServerThatGaveUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "another server", func() bool { r := n.running.Load(); return r != nil && r != first })
-	eventually(t, "the second charge", func() bool { allowed, err := take(); return allowed && err == nil })
-	if allowed, err := take(); allowed || err != nil {
-		t.Errorf("a third charge of two: %v %v", allowed, err)
-	}
+	eventually(t, "the state from before", func() bool {
+		item, err := states.Get(t.Context(), "first")
+		return err == nil && string(item.Value) == "1"
+	})
+	eventually(t, "a second state", func() bool {
+		_, ok, err := states.CompareAndSwap(t.Context(), "second", 0, []byte("2"), time.Hour)
+		return ok && err == nil
+	})
 	if !hasTold("starts again") {
 		t.Errorf("told %q", told)
 	}
