@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	_ "embed"
 	"fmt"
 	"io"
 	"os"
@@ -41,13 +42,28 @@ func thisMachine(rounds int, round time.Duration) machine {
 		m.Load = strings.Join(strings.Fields(string(load))[:3], " ")
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
+		direct := directOf(goMod)
 		for _, dep := range info.Deps {
-			if dep.Replace == nil {
+			if dep.Replace == nil && direct[dep.Path] {
 				m.Peers = append(m.Peers, dep.Path+" "+dep.Version)
 			}
 		}
 	}
 	return m
+}
+
+//go:embed go.mod
+var goMod string
+
+// directOf returns the modules that a go.mod requires for its own code.
+func directOf(text string) map[string]bool {
+	direct := map[string]bool{}
+	for line := range strings.Lines(text) {
+		if fields := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require ")); len(fields) == 2 && strings.HasPrefix(fields[1], "v") {
+			direct[fields[0]] = true
+		}
+	}
+	return direct
 }
 
 // field returns a field of a file in /proc; "unknown" if it has none.

@@ -91,3 +91,14 @@ func TestRepeats(t *testing.T) {
 		}
 	}
 }
+
+// TestDirectOf: what a program is compared with is named, and not what that needs.
+func TestDirectOf(t *testing.T) {
+	direct := directOf("module m\n\ngo 1.26.0\n\nrequire a.example/one v1.2.3\n\nrequire (\n\tb.example/two v0.1.0\n\tc.example/three v1.0.0 // indirect\n)\n\nreplace b.example/two => ../two\n")
+	if len(direct) != 2 || !direct["a.example/one"] || !direct["b.example/two"] {
+		t.Error(direct)
+	}
+	if direct := directOf(goMod); !direct["golang.org/x/time"] || direct["github.com/nats-io/nkeys"] {
+		t.Error(direct)
+	}
+}
