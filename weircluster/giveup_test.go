@@ -1,18 +1,21 @@
 package weircluster
 
 import (
-	"net"
+	"context"
 	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weirflow/weir/internal/pause"
 )
 
 // TestServerThatGaveUp: a server that could not write, as on a full disk, has stopped keeping states. It starts again
 // once it can write, and not before, with the states that it had.
 func TestServerThatGaveUp(t *testing.T) {
-	n, err := Embed(Options{Nodes: []string{freeAddress(t)}, Folder: t.TempDir(), Files: true})
+	// a node alone listens nowhere
+	n, err := Embed(Options{Nodes: []string{"127.0.0.1:6222"}, Folder: t.TempDir(), Files: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,21 +66,12 @@ func TestServerThatGaveUp(t *testing.T) {
 	}
 }
 
-// freeAddress is one of this machine that nobody listens at.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for late := time.Now().Add(time.Minute); !done(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(late) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for !done() {
+		if pause.For(ctx, 20*time.Millisecond) != nil {
 			t.Fatalf("%s: not within a minute", what)
 		}
 	}

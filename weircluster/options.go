@@ -58,7 +58,7 @@ const (
 )
 
 // ErrNoSecret is the error of Check where a secret is missing.
-var ErrNoSecret = errors.New("weircluster: without a secret, whoever reaches a node could change all limits: make one with openssl rand -hex 32, and give it to all nodes")
+var ErrNoSecret = errors.New("weircluster: without a secret, any program that reaches a node could change all limits: make one with openssl rand -hex 32, and give it to all nodes")
 
 // Check returns what is wrong with the options. It does not tell the secret.
 func (o Options) Check() error {

@@ -216,7 +216,7 @@ func Open(address string, o weirkv.Options) (*Store, error) {
 // errURL says how a URL is written. It holds no part of it, which may be a password.
 var errURL = errors.New("weirnats: write the URL like nats://user:password@10.0.0.1:4222,10.0.0.2:4222/weir?replicas=3&storage=memory, or nats+tls:// for TLS")
 
-// ParseURL returns the servers and the bucket of a URL.
+// ParseURL returns the servers and the bucket of a URL. Errors hold no part of it, which may be a password.
 func ParseURL(address string) (servers []string, b Bucket, err error) {
 	scheme, rest, ok := strings.Cut(address, "://")
 	if !ok || scheme != "nats" && scheme != "nats+tls" {
@@ -240,18 +240,18 @@ func ParseURL(address string) (servers []string, b Bucket, err error) {
 		switch {
 		case key == "replicas":
 			if b.Replicas, err = strconv.Atoi(value[0]); err != nil || b.Replicas < 1 || b.Replicas > 5 {
-				return nil, b, fmt.Errorf("weirnats: replicas is %.40q: write 1 to 5", value[0])
+				return nil, b, errors.New("weirnats: replicas: write 1 to 5")
 			}
 		case key == "storage" && (value[0] == "memory" || value[0] == "file"):
 			b.Memory = value[0] == "memory"
 		case key == "storage":
-			return nil, b, fmt.Errorf("weirnats: storage is %.40q: write memory or file", value[0])
+			return nil, b, errors.New("weirnats: storage: write memory or file")
 		default:
-			return nil, b, fmt.Errorf("weirnats: the parameter %.40q is unknown: there are replicas and storage", key)
+			return nil, b, errors.New("weirnats: the URL has an unknown parameter: there are replicas and storage")
 		}
 	}
 	if strings.ContainsFunc(name, func(c rune) bool { return !isPlain(c) }) {
-		return nil, b, fmt.Errorf("weirnats: the bucket has the name %.80q: it is made of letters, digits, - and _", name)
+		return nil, b, errors.New("weirnats: the name of the bucket is made of letters, digits, - and _")
 	}
 	plain := map[string]string{"nats": "nats", "nats+tls": "tls"}[scheme]
 	for _, host := range strings.Split(hosts, ",") {

@@ -123,7 +123,7 @@ func (s Schema) Migrate(ctx context.Context, q Querier) error {
 	}
 	switch err := q.Exec(ctx, script); {
 	case stateOf(err) == "42501":
-		return fmt.Errorf("weirsql: this user may not make the tables and functions: run `%s` as one who may, and grant this user the rights: %w", s.command(), err)
+		return fmt.Errorf("weirsql: this user may not make the tables and functions: run `%s` as a user who may, and grant this one the rights: %w", s.command(), err)
 	case err != nil:
 		return fmt.Errorf("weirsql: the tables and functions could not be made: %w", err)
 	}

@@ -50,6 +50,8 @@ func (g *Gateway) decide(r *http.Request, s *state, m *policy.Match, v *policy.V
 
 // refuseUnread is apart from decide, whose room on the stack it would double: many requests wait in queues, each
 // with a stack that has grown to what decide needs.
+//
+//go:noinline
 func refuseUnread(r *http.Request, s *state, m *policy.Match, v *policy.Verdict) (refused bool) {
 	*v, refused = s.engine.RefuseUnread(r.Context(), m)
 	return refused

@@ -243,7 +243,7 @@ func (c *conn) advance() next {
 	c.n = copy(c.lent[:], c.lent[whole:c.n])
 	c.next = nil
 	c.phase, c.bounded, c.scanned = between, false, 0
-	if c.n == 0 && c.loop != nil {
+	if c.n == 0 && c.loop != nil { // elsewhere, the client may be watched by reading into the buffer
 		c.giveBack() // the request may wait for long in a queue
 	}
 	if !c.answer(x, body) {

@@ -46,6 +46,33 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
+// TestWrongURL: what is wrong with a URL is said, with how to write it, and without what may be a password.
+func TestWrongURL(t *testing.T) {
+	for url, want := range map[string]string{
+		"postgres://u:s3cret@h/d?durable=yes":                  "durable is \"yes\": write true or false. write it like postgres://",
+		"postgres://u:s3cret@h/d?durable=true&unlogged=true":   "contradict each other",
+		"mysql://u:s3cret@h":                                   "the URL names no database",
+		"mysql://u:s3cret@a,b/d":                               "several addresses",
+		"mysql://u:s3cret@h/d?foo=1":                           "is unknown",
+		"nats://u:s3cret@h/b?replicas=9":                       "replicas: write 1 to 5. write it like nats://",
+		"nats://u:pass?s3cret@h":                               "unknown parameter",
+		"nats://u:a/s3cret*?@h":                                "unknown parameter",
+		"nats://h/s3cret*":                                     "the name of the bucket",
+		"etcd://u:s3cret@a/b":                                  "it is no URL of this store. write the URL like etcd://",
+		"cluster://10.0.0.1:1,10.0.0.2:1?folder=/f":            "two nodes have no majority without each other: list three. write it like cluster://",
+		"cluster://10.0.0.1:1,10.0.0.2:1,10.0.0.3:1?folder=/f": "in the URL. write it like cluster://",
+		"sqlite:/d/f.db?foo=1":                                 "durable=true is the only one",
+	} {
+		text := ""
+		for _, p := range Check(policy.Store{URL: url}) {
+			text += p.Message + ". " + p.Fix + "\n"
+		}
+		if !strings.Contains(text, want) || strings.Contains(text, "s3cret") {
+			t.Errorf("%s: %q, want %q", url, text, want)
+		}
+	}
+}
+
 // TestDeadline: a product may need more time than others; what a policy says comes first.
 func TestDeadline(t *testing.T) {
 	const nodes = "cluster://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3?folder=/f"

@@ -94,7 +94,7 @@ func (s *store) ClockSteps() (keys uint64, last time.Time) {
 
 func check(def policy.Store) []product.Problem {
 	if _, err := weirpgx.ParseURL(def.URL); err != nil {
-		return []product.Problem{{Field: "url", Message: err.Error(), Fix: "write it like " + Product().Example}}
+		return []product.Problem{product.WrongURL(err, Product().Example)}
 	}
 	if err := weirsql.CheckPrefix(def.Prefix); err != nil {
 		return []product.Problem{{Field: "prefix", Message: strings.TrimPrefix(err.Error(), "weirsql: "), Fix: "leave it out, or write letters, like shop:"}}

@@ -25,7 +25,7 @@ func KV[S Store](schemes []string, example string, open func(url string, o weirk
 		},
 		Check: func(def policy.Store) (all []Problem) {
 			if _, _, err := parse(def.URL); err != nil {
-				all = append(all, wrongURL(err, example))
+				all = append(all, WrongURL(err, example))
 			}
 			if err := weirkv.CheckPrefix(def.Prefix); err != nil {
 				all = append(all, Problem{Field: "prefix", Message: strings.TrimPrefix(err.Error(), "weirkv: "), Fix: "leave it out, or end it with a colon, like shop:"})
@@ -47,18 +47,6 @@ func KV[S Store](schemes []string, example string, open func(url string, o weirk
 		},
 		Prompt: true,
 	}
-}
-
-// wrongURL says what is wrong with a URL. Some errors only say how it is written.
-func wrongURL(err error, example string) Problem {
-	reason := err.Error()
-	if of, rest, ok := strings.Cut(reason, ": "); ok && strings.HasPrefix(of, "weir") {
-		reason = rest // without the name of the package
-	}
-	if strings.HasPrefix(reason, "write the URL like ") {
-		return Problem{Field: "url", Message: "it is no URL of this store", Fix: reason}
-	}
-	return Problem{Field: "url", Message: reason, Fix: "write it like " + example}
 }
 
 // KVOptions are those of weirkv for a store of a policy.

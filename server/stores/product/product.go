@@ -5,6 +5,7 @@ package product
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/weirflow/weir"
@@ -50,6 +51,18 @@ type Product struct {
 
 // A Problem is what is wrong with one setting of a store.
 type Problem struct{ Field, Message, Fix string }
+
+// WrongURL says what is wrong with a URL. Some errors only say how it is written.
+func WrongURL(err error, example string) Problem {
+	reason := err.Error()
+	if of, rest, ok := strings.Cut(reason, ": "); ok && strings.HasPrefix(of, "weir") {
+		reason = rest // without the name of the package
+	}
+	if strings.HasPrefix(reason, "write the URL like ") {
+		return Problem{Field: "url", Message: "it is no URL of this store", Fix: reason}
+	}
+	return Problem{Field: "url", Message: reason, Fix: "write it like " + example}
+}
 
 // A Store is open. What else it can do is found by its methods: failover.Pinger, failover.Beater,
 // Warmer, Clocked and RoomKeeper.
