@@ -15,11 +15,9 @@ import (
 // header together hold all 64 bits. Four slots are a line: 64 bytes, a cache line, if the state is
 // one word.
 const (
-	locked = math.MinInt64 // a goroutine reads or writes the words; held for a few nanoseconds
-	used   = 1 << 62
-	away   = 1 << 61 // the state is in an entry of the segment
-	// on the first slot of a line: a key of this line may be in one of the next lines
-	spilled  = 1 << 60
+	locked   = math.MinInt64 // a goroutine reads or writes the words; held for a few nanoseconds
+	used     = 1 << 62
+	away     = 1 << 61 // the state is in an entry of the segment
 	lowHash  = 1<<56 - 1
 	identity = used | lowHash // the bits that identify a key
 
@@ -28,17 +26,19 @@ const (
 	maxFar = 47
 )
 
-// An array is the slots of a segment. Finding keys and changing their states takes no lock but that
-// of the slot. Everything that changes which key a slot holds happens under the segment's lock. A
-// segment that grows gets a new array, and all slots of the old one become empty.
+// An array is the slots of a segment: a hash table with linear probing, line by line. Finding keys and
+// changing their states takes no lock but that of the slot. Everything that changes which key a slot
+// holds happens under the segment's lock. A segment that grows gets a new array, and all slots of the
+// old one become empty.
 type array[K comparable] struct {
 	slots   []int64
 	high    []uint8 // the highest hash bits of each slot, unless the segment's prefix implies them
 	keys    []K     // the key of each slot, with Options.Keys
 	lines   uint64
-	shift   uint8 // how many high bits of the hash choose the segment
-	size    int   // words per slot, with the header
-	far     atomic.Int32
+	shift   uint8        // how many high bits of the hash choose the segment
+	size    int          // words per slot, with the header
+	far     atomic.Int32 // the most lines that a key has been after its own
+	moves   atomic.Int64 // odd while keys are moved, and for good once the array is replaced
 	wall    bool
 	layout  *weir.Layout // nil if states have no fixed length
 	version *version
@@ -76,15 +76,17 @@ const (
 	moved  = -2
 )
 
-// acquire finds the key's slot and locks it. It returns the slot's position and header.
+// acquire finds the key's slot and locks it. It returns the slot's position and header. All lines
+// before that of a key are full, from its home on.
 func (a *array[K]) acquire(h uint64, key K) (slot int, head int64) {
 	want := int64(h&lowHash) | used
 	width := perLine * a.size
+	moves := a.moves.Load()
 	for line, i := a.home(h), int32(0); ; i++ {
-		first := line * width
+		first, full := line*width, int64(used)
 		for slot = first; slot < first+width; slot += a.size {
 			head = atomic.LoadInt64(&a.slots[slot])
-			if head&identity != want {
+			if full &= head; head&identity != want {
 				continue
 			}
 			if head < 0 || !atomic.CompareAndSwapInt64(&a.slots[slot], head, head|locked) {
@@ -98,7 +100,10 @@ func (a *array[K]) acquire(h uint64, key K) (slot int, head int64) {
 			}
 			a.unlock(slot, head)
 		}
-		if atomic.LoadInt64(&a.slots[first])&spilled == 0 || i >= a.far.Load() {
+		if full == 0 || i >= a.far.Load() {
+			if moves&1 != 0 || a.moves.Load() != moves {
+				return moved, 0
+			}
 			return absent, 0
 		}
 		if line++; line == int(a.lines) {
@@ -152,24 +157,16 @@ func (a *array[K]) takeOut(slot int) (head int64) {
 	}
 }
 
-// vacate empties a locked slot.
-func (a *array[K]) vacate(slot int, head int64) {
-	if a.keys != nil {
-		var none K
-		a.keys[slot/a.size] = none
-	}
-	a.unlock(slot, head&spilled)
-}
-
 // place finds an empty slot for a new key, at most that many lines after its own; below 0 if there
 // is none. It leaves the slot empty. The caller must hold the segment's lock.
 func (a *array[K]) place(h uint64, most int) int {
 	width := perLine * a.size
-	home := a.home(h)
-	for i, line := 0, home; i <= most; i++ {
+	for i, line := 0, a.home(h); i <= most; i++ {
 		for slot := line * width; slot < (line+1)*width; slot += a.size {
 			if atomic.LoadInt64(&a.slots[slot])&used == 0 {
-				a.spill(home, i)
+				if i > int(a.far.Load()) {
+					a.far.Store(int32(i))
+				}
 				return slot
 			}
 		}
@@ -178,28 +175,6 @@ func (a *array[K]) place(h uint64, most int) int {
 		}
 	}
 	return -1
-}
-
-// spill marks n lines, from line on: their keys may be in later lines.
-func (a *array[K]) spill(line, n int) {
-	if n > int(a.far.Load()) {
-		a.far.Store(int32(n))
-	}
-	for range n {
-		slot := line * perLine * a.size
-		for spins := 0; ; spins++ {
-			head := atomic.LoadInt64(&a.slots[slot])
-			if head&spilled != 0 && head >= 0 || head >= 0 && atomic.CompareAndSwapInt64(&a.slots[slot], head, head|spilled) {
-				break
-			}
-			if spins > 20 {
-				runtime.Gosched()
-			}
-		}
-		if line++; line == int(a.lines) {
-			line = 0
-		}
-	}
 }
 
 // fill assigns an empty slot to the key. The words must be written before. The slot is unlocked
@@ -211,7 +186,7 @@ func (a *array[K]) fill(slot int, h uint64, key K, flags int64) (head int64) {
 	if a.keys != nil {
 		a.keys[slot/a.size] = key
 	}
-	head = atomic.LoadInt64(&a.slots[slot])&spilled | int64(h&lowHash) | used | flags&^locked
+	head = int64(h&lowHash) | used | flags&^locked
 	atomic.StoreInt64(&a.slots[slot], head|flags&locked)
 	return head
 }

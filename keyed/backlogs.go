@@ -103,7 +103,7 @@ func (b *Backlogs) Reset(key []byte) {
 	g := k.grip(string(key), h)
 	defer g.release()
 	if g.slot >= 0 {
-		g.s.drop(g.slot, g.head)
+		g.s.drop(g.slot, g.head, g.now)
 		g.slot = absent
 	}
 }

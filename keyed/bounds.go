@@ -27,8 +27,9 @@ const (
 // shelfBounds are the least bounds of the segments of a shelf. They are stored together, so that
 // scanning them is fast.
 type shelfBounds struct {
-	least atomic.Int64 // not above any of first
-	first [64]atomic.Int64
+	least   atomic.Int64 // not above any of first
+	lowered atomic.Int64 // how often one of first was lowered
+	first   [64]atomic.Int64
 }
 
 // of returns the bounds of one segment, without blocks.
@@ -117,7 +118,7 @@ func (b *bounds) least(from int) (block int) {
 
 // lower lowers one of first to bound.
 func (s *shelfBounds) lower(bound int64) {
-	for {
+	for s.lowered.Add(1); ; {
 		if least := s.least.Load(); bound >= least || s.least.CompareAndSwap(least, bound) {
 			return
 		}
@@ -128,10 +129,14 @@ func (s *shelfBounds) lower(bound int64) {
 // lowered meanwhile is seen either here or by the goroutine that lowers it.
 func (s *shelfBounds) set(first *atomic.Int64, bound int64) {
 	was := first.Swap(bound)
-	if s.lower(bound); was > s.least.Load() || was == bound {
+	if bound < was {
+		s.lower(bound)
+	}
+	lowered := s.lowered.Load()
+	if was > s.least.Load() || was == bound {
 		return
 	}
-	if s.least.CompareAndSwap(was, s.earliest()) {
+	if s.least.CompareAndSwap(was, s.earliest()) && s.lowered.Load() != lowered {
 		s.lower(s.earliest())
 	}
 }

@@ -166,6 +166,7 @@ type rehash[K comparable] struct {
 }
 
 func (s *segment[K]) rehash() *rehash[K] {
+	s.array.moves.Add(1)
 	return &rehash[K]{old: s.array, from: s, bounds: s.idle.blocks, prefix: s.prefix, now: s.table.now()}
 }
 

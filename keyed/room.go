@@ -176,15 +176,15 @@ func (f *finder[K]) searchBlock() bool {
 		s.idle.set(b, c.idle)
 		return false
 	}
+	s.idle.set(b, c.second) // before another key may move into the block
 	f.evictLimited(s, c.slot)
-	s.idle.set(b, c.second)
 	return true
 }
 
 // evictLimited evicts a limited key, and counts it.
 func (f *finder[K]) evictLimited(s *segment[K], slot int) {
 	if head, ok := s.array.lockUsed(slot); ok {
-		s.drop(slot, head)
+		s.drop(slot, head, f.now)
 		f.k.stats.evictedFull.Add(1)
 		f.gone = 1
 	}

@@ -137,8 +137,9 @@ func (s *segment[K]) leave(x *entry[K]) {
 	s.unused = append(s.unused, x.place)
 }
 
-// drop removes a key whose slot is locked.
-func (s *segment[K]) drop(slot int, head int64) {
+// drop removes a key whose slot is locked. Another key may have the slot afterwards. It reports whether a
+// key moved from the begin of the array to its end.
+func (s *segment[K]) drop(slot int, head, now int64) (wrapped bool) {
 	if head&away != 0 {
 		x := s.entry(slot)
 		x.gone = true
@@ -150,9 +151,10 @@ func (s *segment[K]) drop(slot int, head int64) {
 			}
 		}
 	}
-	s.array.vacate(slot, head)
+	wrapped = s.vacate(slot, now)
 	s.count--
 	s.table.count.Add(-1)
+	return wrapped
 }
 
 // An occupancy is the result of a sweep: how many keys were evicted, when the first and the second
@@ -167,7 +169,8 @@ type occupancy struct {
 func (s *segment[K]) sweep(block int, now int64) occupancy {
 	a := s.array
 	width := blockLines * perLine * a.size
-	c := occupancy{least: math.MaxInt64, second: math.MaxInt64, idle: math.MaxInt64, slot: -1}
+	none := occupancy{least: math.MaxInt64, second: math.MaxInt64, idle: math.MaxInt64, slot: -1}
+	c := none
 	for slot := block * width; slot < min((block+1)*width, len(a.slots)); slot += a.size {
 		head, ok := a.lockUsed(slot)
 		if !ok {
@@ -176,9 +179,12 @@ func (s *segment[K]) sweep(block int, now int64) occupancy {
 		free := s.freeAt(slot, head, now)
 		// at the end of the clock, no key is known to be idle
 		if free <= now && free != math.MaxInt64 && a.version.returns {
-			s.drop(slot, head)
 			s.table.stats.evictedIdle.Add(1)
-			c.gone++
+			none.gone++
+			if c.gone++; s.drop(slot, head, now) {
+				slot, c = block*width, none
+			}
+			slot -= a.size // the slot may have the next key now
 			continue
 		}
 		if c.second = min(c.second, max(c.least, free)); free < c.least {

@@ -144,7 +144,7 @@ func (k *Limiter[K]) Reset(key K) bool {
 	if x := g.entry(); x != nil {
 		over = x.over
 	}
-	g.s.drop(g.slot, g.head)
+	g.s.drop(g.slot, g.head, g.now)
 	g.slot = -1
 	if over == nil {
 		return true
