@@ -243,3 +243,28 @@ func TestWordsAreNeverOver(t *testing.T) {
 		}
 	}
 }
+
+// TestALongWindowOfManyHasAWord: a count and the time of its window do not always fit a word, and then the word
+// is about one window.
+func TestALongWindowOfManyHasAWord(t *testing.T) {
+	day := int64(24 * time.Hour)
+	var now atomic.Int64
+	now.Store(20_000*day + day/2)
+	l, err := weir.New(weir.FixedWindow{Limit: 1e9, Window: 24 * time.Hour}, weir.WithClock(now.Load), weir.WithWallClock(now.Load))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if l.Allow(); !weir.OnWord(l) {
+			t.Fatal("it has no word")
+		}
+		d := l.Take(1e9 - 1)
+		if !d.Allowed || d.Remaining != 0 || d.ResetAfter != 12*time.Hour {
+			t.Errorf("in the middle of a day: %+v", d)
+		}
+		if d = l.Take(1); d.Allowed || d.RetryAfter != 12*time.Hour {
+			t.Errorf("with nothing left: %+v", d)
+		}
+		now.Add(day)
+	}
+}

@@ -24,7 +24,7 @@ const (
 
 // Compile returns the rule for clock units of length unit. The parameters have been validated.
 func (l FixedWindow) Compile(unit time.Duration) (Rule, error) {
-	w := &fixedWindowRule{ruleBasics: basicsFor(unit), limit: l.Limit, windows: l.Calendar}
+	w := &fixedWindowRule{ruleBasics: basicsFor(unit), limit: l.Limit, windows: l.Calendar, single: l.Calendar != nil}
 	w.bits, w.latest = divideWord(w.limit, 1, 1, w.horizon)
 	if l.Calendar != nil {
 		return w, nil
@@ -37,6 +37,7 @@ func (l FixedWindow) Compile(unit time.Duration) (Rule, error) {
 	if w.hits {
 		w.windows = firstChargeWindows(length)
 	}
+	w.single = !w.hits && length > w.latest
 	return w, nil
 }
 
@@ -92,6 +93,7 @@ type fixedWindowRule struct {
 
 	length int64 // of a window; 0 in a calendar
 	hits   bool  // windows begin with a charge
+	single bool  // a word represents one window, as windows differ in length, or one does not fit a word's time
 	bits   uint  // bits of the count in a word
 	latest int64 // the latest time in a word; 0 if there is no word form
 }
@@ -308,8 +310,8 @@ func (w *fixedWindowRule) Load(now, spent int64) []int64 {
 	return w.Charge(nil, now, min(spent, w.limit))
 }
 
-// The word of a FixedWindow is when its window began, and its count. With a calendar, it represents
-// a single window, which begins at the base and ends with its reach.
+// The word of a FixedWindow is when its window began, and its count. With a calendar, or if windows are too
+// long, it represents a single window, which begins at the base and ends with its reach.
 
 func (w *fixedWindowRule) Rebase(s []int64, now int64) (base, reach int64, kept bool) {
 	if w.latest == 0 || w.length > w.horizon/4 {
@@ -325,7 +327,7 @@ func (w *fixedWindowRule) Rebase(s []int64, now int64) (base, reach int64, kept 
 		id = max(id, s[wordWindow])
 	}
 	base, reach = w.windows.Begins(id), w.latest
-	if w.length == 0 {
+	if w.single {
 		reach = w.windows.Ends(id, 1) - base - 1
 	}
 	return base, reach, kept
@@ -333,7 +335,7 @@ func (w *fixedWindowRule) Rebase(s []int64, now int64) (base, reach int64, kept 
 
 func (w *fixedWindowRule) Pack(f *WordRange, s []int64) int64 {
 	at := w.windows.Begins(s[wordWindow]) - f.Base
-	if at < 0 || at > w.latest || w.length == 0 && at > 0 || s[wordCount] > w.limit || s[wordPromise] != none {
+	if at < 0 || at > w.latest || w.single && at > 0 || s[wordCount] > w.limit || s[wordPromise] != none {
 		return askRule
 	}
 	return at<<w.bits | s[wordCount]
@@ -341,7 +343,7 @@ func (w *fixedWindowRule) Pack(f *WordRange, s []int64) int64 {
 
 func (w *fixedWindowRule) Unpack(f *WordRange, word int64, s []int64) []int64 {
 	id := f.Base + word>>w.bits
-	if w.length == 0 {
+	if w.single {
 		id = w.windows.Window(f.Base)
 	}
 	return append(s[:0], id, word&(1<<w.bits-1), none)
@@ -349,7 +351,7 @@ func (w *fixedWindowRule) Unpack(f *WordRange, word int64, s []int64) []int64 {
 
 func (w *fixedWindowRule) StepWord(f *WordRange, word, now, cost int64, charge bool) (next, remaining, reset, retry int64) {
 	at, count, length := word>>w.bits, word&(1<<w.bits-1), w.length
-	if length == 0 {
+	if w.single {
 		length = f.Reach + 1
 	}
 	if count == 0 || now-at >= length {
@@ -373,8 +375,8 @@ func (w *fixedWindowRule) StepWord(f *WordRange, word, now, cost int64, charge b
 	return at<<w.bits | count, w.limit - count, reset, retry
 }
 
-// OneWindow implements WordRule: with a calendar, a word represents a single window.
-func (w *fixedWindowRule) OneWindow() bool { return w.length == 0 }
+// OneWindow implements WordRule.
+func (w *fixedWindowRule) OneWindow() bool { return w.single }
 func (w *fixedWindowRule) Kind() string    { return "fixed_window" }
 func (w *fixedWindowRule) Words() int      { return fixedWindowWords }
 
