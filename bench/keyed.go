@@ -1,6 +1,12 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"hash/maphash"
+	"math/bits"
+	"sync/atomic"
+	"time"
+)
 
 const (
 	// A key refills one token per second, and starts with so much debt that it does not become
@@ -15,6 +21,10 @@ const (
 
 // keyAlone is the reference of keyed: the time to make the key's text.
 const keyAlone = "key"
+
+// keyFloor is the least that a limit for each key has to do: it reads the clock, and swaps a word in a line of memory
+// that the key's hash selects, among as many lines as Weir's table has.
+const keyFloor = "floor"
 
 // The share of the fastest peer's time that Weir's table may take, with known keys and in a flood of new ones.
 const (
@@ -65,11 +75,12 @@ func keyed(r *report) error {
 type stable struct {
 	names  []string
 	tables []keyTable
+	floor  memoryFloor
 }
 
 // newStable fills all tables with the same keys.
 func newStable(keys int) (*stable, error) {
-	s := &stable{names: append([]string{weirTable}, peerTables...)}
+	s := &stable{names: append([]string{weirTable}, peerTables...), floor: newMemoryFloor(keys)}
 	for _, name := range s.names {
 		t, err := newKeyTable(name, ceiling(keys))
 		if err != nil {
@@ -112,14 +123,17 @@ func (s *stable) contest(from *keySource, procs int) contest {
 	c := contest{
 		notes: []string{
 			"all calls are admitted; each writes its key into a buffer of the goroutine's, and who needs a string gets a view of it, or, to keep it, a copy",
-			keyAlone + ": that alone, and no limiter",
+			keyAlone + ": that alone, and no limiter; " + keyFloor + ": its hash, a reading of the clock, and a compare-and-swap on memory that the hash selects",
 		},
-		procs:    procs,
-		against:  []string{keyAlone},
-		rivals:   map[string][]string{weirTable: peerTables},
-		beat:     beat,
-		large:    true,
-		subjects: []subject{{keyAlone, func() loop { return keyLoop(from) }, allYes, nil}},
+		procs:   procs,
+		against: []string{keyFloor},
+		rivals:  map[string][]string{weirTable: peerTables},
+		beat:    beat,
+		large:   true,
+		subjects: []subject{
+			{keyAlone, func() loop { return keyLoop(from) }, allYes, nil},
+			{keyFloor, func() loop { return s.floor.loop(from) }, allYes, nil},
+		},
 	}
 	for i, name := range s.names {
 		var targets []target
@@ -141,6 +155,36 @@ func keyLoop(s *keySource) loop {
 			if len(k.next()) == keyLen {
 				yes++
 			}
+		}
+		return yes
+	}
+}
+
+// A memoryFloor is the memory that keyFloor writes to.
+type memoryFloor struct {
+	seed  maphash.Seed
+	start time.Time
+	lines [][8]atomic.Int64
+}
+
+// newMemoryFloor returns as many lines as Weir's table has, which is some three quarters full of four keys each.
+func newMemoryFloor(keys int) memoryFloor {
+	m := memoryFloor{maphash.MakeSeed(), time.Now(), make([][8]atomic.Int64, keys/3)}
+	for i := range m.lines {
+		m.lines[i][0].Store(1) // the first write to a page is slower than all others
+	}
+	return m
+}
+
+//go:noinline
+func (m memoryFloor) loop(s *keySource) loop {
+	return func(n int) (yes int) {
+		k := s.start(n)
+		for range n {
+			line, _ := bits.Mul64(maphash.Bytes(m.seed, k.next()), uint64(len(m.lines)))
+			word, now := &m.lines[line][0], int64(time.Since(m.start))
+			word.CompareAndSwap(word.Load(), now)
+			yes++
 		}
 		return yes
 	}

@@ -25,7 +25,7 @@ func TestKeyed(t *testing.T) {
 		}
 	}
 	for _, table := range r.tables {
-		if n := len(table.Rows); n != 2+len(peerTables) {
+		if n := len(table.Rows); n != 3+len(peerTables) {
 			t.Errorf("%s: %d rows", table.Title, n)
 		}
 	}

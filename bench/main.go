@@ -56,6 +56,7 @@ func sections() []section {
 		{"gateway", "the gateway beside nginx, proxying and refusing", gateway},
 		{"gatewayload", "how long requests take through the gateway and nginx, below their capacity", gatewayLoad},
 		{"gatewaymemory", "what idle and queued connections cost the gateway and nginx", gatewayMemory},
+		{"serve", "how soon weir serve answers, its memory and its size", serve},
 		{"scaling", "costs by the number of cores, keys, callers and connections", scaling},
 	}
 }
