@@ -3,6 +3,7 @@ package keyed
 import (
 	"math"
 	"slices"
+	"sync"
 	"sync/atomic"
 )
 
@@ -25,11 +26,11 @@ const (
 )
 
 // shelfBounds are the least bounds of the segments of a shelf. They are stored together, so that
-// scanning them is fast.
+// scanning them is fast. They are read without a lock.
 type shelfBounds struct {
-	least   atomic.Int64 // not above any of first
-	lowered atomic.Int64 // how often one of first was lowered
-	first   [64]atomic.Int64
+	mu    sync.Mutex   // of changes
+	least atomic.Int64 // the minimum of first
+	first [64]atomic.Int64
 }
 
 // of returns the bounds of one segment, without blocks.
@@ -74,8 +75,7 @@ func (b *bounds) lower(block int, bound int64) {
 		if few := block / fewBlocks; bound < b.leasts[few] {
 			b.leasts[few] = bound
 			if bound < b.first.Load() {
-				b.first.Store(bound)
-				b.shelf.lower(bound)
+				b.shelf.set(b.first, bound)
 			}
 		}
 	}
@@ -116,28 +116,16 @@ func (b *bounds) least(from int) (block int) {
 	return few*fewBlocks + slices.Index(b.few(few), first)
 }
 
-// lower lowers one of first to bound.
-func (s *shelfBounds) lower(bound int64) {
-	for s.lowered.Add(1); ; {
-		if least := s.least.Load(); bound >= least || s.least.CompareAndSwap(least, bound) {
-			return
-		}
-	}
-}
-
-// set sets one of first. If that was the least, set computes the least again. A value that is
-// lowered meanwhile is seen either here or by the goroutine that lowers it.
+// set sets one of first.
 func (s *shelfBounds) set(first *atomic.Int64, bound int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	was := first.Swap(bound)
-	if bound < was {
-		s.lower(bound)
-	}
-	lowered := s.lowered.Load()
-	if was > s.least.Load() || was == bound {
-		return
-	}
-	if s.least.CompareAndSwap(was, s.earliest()) && s.lowered.Load() != lowered {
-		s.lower(s.earliest())
+	switch least := s.least.Load(); {
+	case bound <= least:
+		s.least.Store(bound)
+	case was == least:
+		s.least.Store(s.earliest())
 	}
 }
 
@@ -147,4 +135,19 @@ func (s *shelfBounds) earliest() int64 {
 		least = min(least, s.first[i].Load())
 	}
 	return least
+}
+
+// leastFrom returns which of first is the least, and it; of equal ones, the first from an index on. Without
+// keys, the index is below 0.
+func (s *shelfBounds) leastFrom(from int) (at int, least int64) {
+	at, least = -1, math.MaxInt64
+	known := s.least.Load() // mostly, the search ends there
+	for i := range s.first {
+		if t := s.first[(from+i)&63].Load(); t < least {
+			if at, least = (from+i)&63, t; t == known {
+				break
+			}
+		}
+	}
+	return at, least
 }

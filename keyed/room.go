@@ -2,6 +2,7 @@ package keyed
 
 import (
 	"math"
+	"runtime"
 	"time"
 	"unsafe"
 
@@ -181,9 +182,15 @@ func (f *finder[K]) searchBlock() bool {
 	return true
 }
 
-// evictLimited evicts a limited key, and counts it.
+// evictLimited evicts a limited key, and counts it. The slot may have another key since it was looked at, and one
+// that cannot be evicted stays.
 func (f *finder[K]) evictLimited(s *segment[K], slot int) {
-	if head, ok := s.array.lockUsed(slot); ok {
+	head, ok := s.array.lockUsed(slot)
+	switch {
+	case !ok:
+	case head&away != 0 && !s.entry(slot).idle():
+		s.array.unlock(slot, head)
+	default:
 		s.drop(slot, head, f.now)
 		f.k.stats.evictedFull.Add(1)
 		f.gone = 1
@@ -221,9 +228,21 @@ func (k *Limiter[K]) soonest() (soonest *segment[K], first int64) {
 // leastOf returns the segment with the least bound, and its index; nil if no segment has keys. Of
 // equal bounds, it returns the first from an index on, or else the first of all.
 func (k *Limiter[K]) leastOf(which, from int) (index int, s *segment[K], least int64) {
-	shelves := *k.shelves.Load()
-	least = math.MaxInt64
-	of, at := -1, from/64%len(shelves)
+	for shelves := *k.shelves.Load(); ; {
+		of := shelfOf(shelves, which, from)
+		if of < 0 {
+			return 0, nil, math.MaxInt64
+		}
+		if at, least := shelves[of].bounds[which].leastFrom(from & 63); at >= 0 {
+			return 64*of + at, shelves[of].segments[at].Load(), least
+		}
+		runtime.Gosched() // its keys have just gone, and its least bound is about to be set
+	}
+}
+
+// shelfOf returns the index of the shelf with the least bound; below 0 if no shelf has keys.
+func shelfOf[K comparable](shelves []*shelf[K], which, from int) int {
+	of, at, least := -1, from/64%len(shelves), int64(math.MaxInt64)
 	for range shelves {
 		if t := shelves[at].bounds[which].least.Load(); t < least {
 			least, of = t, at
@@ -232,23 +251,7 @@ func (k *Limiter[K]) leastOf(which, from int) (index int, s *segment[K], least i
 			at = 0
 		}
 	}
-	if of < 0 {
-		return 0, nil, least
-	}
-	known := least // no bound of the shelf is less
-	least = math.MaxInt64
-	shelf := shelves[of]
-	bounds := &shelf.bounds[which]
-	for i := range bounds.first {
-		at := (from + i) & 63
-		if t := bounds.first[at].Load(); t < least {
-			index, least, s = 64*of+at, t, shelf.segments[at].Load()
-			if t == known {
-				break
-			}
-		}
-	}
-	return index, s, least
+	return of
 }
 
 // wakeJanitor sets the janitor's timer for when the first key may be idle, unless it is set.
