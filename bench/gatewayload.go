@@ -55,7 +55,7 @@ func gatewayLoad(r *report) error {
 		}
 	}
 	tab := table{
-		Title: fmt.Sprintf("%.0f requests/s, %.0f %% of weir's capacity, %d connections", rate, 100*share, wrkConnections),
+		Title: fmt.Sprintf("%.0f %% of weir's capacity, %d connections", 100*share, wrkConnections),
 		Notes: []string{
 			fmt.Sprintf("h2load over HTTP/1.1, %d s for each proxy in turn, at a constant rate per connection; latencies measured by h2load", seconds),
 			"nginx: " + t.nginx, "weir: " + t.weir,

@@ -44,7 +44,7 @@ func thisMachine(rounds int, round time.Duration) machine {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		direct := directOf(goMod)
 		for _, dep := range info.Deps {
-			if dep.Replace == nil && direct[dep.Path] {
+			if direct[dep.Path] && !strings.HasPrefix(dep.Path, "github.com/weirflow/") {
 				m.Peers = append(m.Peers, dep.Path+" "+dep.Version)
 			}
 		}

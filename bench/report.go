@@ -44,8 +44,8 @@ func writeReport(folder string, files []string) error {
 	text.WriteString("`make report` writes this page. [README.md](README.md) says how each section measures.\n\n")
 	writeMachine(&text, runs)
 	writeMissed(&text, all)
-	for i, t := range all {
-		name := fmt.Sprintf("plots/%02d.svg", i)
+	for _, t := range all {
+		name := "plots/" + strings.ReplaceAll(t.Of, " ", "-") + ".svg"
 		drawn := t.Of != ""
 		if drawn {
 			if err := t.draw(filepath.Join(folder, name)); err != nil {
@@ -60,6 +60,7 @@ func writeReport(folder string, files []string) error {
 // A mergedTable is a table of several runs. Its values are the medians of the runs.
 type mergedTable struct {
 	table
+	lines  []string    // for each row, what lineOf returns
 	spread [][]float64 // for each row, of its first column: the least and the largest of the runs
 	missed []int       // for each row, in how many runs it missed its target
 	runs   []int       // for each row, in how many runs it is
@@ -78,18 +79,19 @@ func merge(runs []savedRun) (all []*mergedTable) {
 				all = append(all, &mergedTable{table: table{Section: t.Section, Title: t.Title, Notes: t.Notes, Columns: t.Columns, Of: t.Of, Unit: t.Unit}})
 			}
 			m := all[slices.IndexFunc(all, func(m *mergedTable) bool { return m.Section == t.Section && m.Title == t.Title })]
-			for _, r := range t.Rows {
-				at := slices.IndexFunc(m.Rows, func(o row) bool { return o.Name == r.Name })
+			for i, r := range t.Rows {
+				id := lineOf(t.Rows[:i], r.Name)
+				at := slices.Index(m.lines, id)
 				if at < 0 {
 					at = len(m.Rows)
-					m.Rows = append(m.Rows, row{Name: r.Name})
+					m.Rows, m.lines = append(m.Rows, row{Name: r.Name}), append(m.lines, id)
 					m.missed, m.runs, m.spread = append(m.missed, 0), append(m.runs, 0), append(m.spread, nil)
 				}
 				if m.runs[at]++; r.Missed {
 					m.missed[at]++
 				}
 				m.Rows[at].Target = r.Target
-				columns := found[key][r.Name]
+				columns := found[key][id]
 				for i, v := range r.Values {
 					if i == len(columns) {
 						columns = append(columns, nil)
@@ -98,13 +100,13 @@ func merge(runs []savedRun) (all []*mergedTable) {
 						columns[i] = append(columns[i], v)
 					}
 				}
-				found[key][r.Name] = columns
+				found[key][id] = columns
 			}
 		}
 	}
 	for _, m := range all {
 		for i := range m.Rows {
-			columns := found[m.Section+"\x00"+m.Title][m.Rows[i].Name]
+			columns := found[m.Section+"\x00"+m.Title][m.lines[i]]
 			m.Rows[i].Values = each(columns, median)
 			if len(columns) > 0 && len(columns[0]) > 0 {
 				m.spread[i] = []float64{slices.Min(columns[0]), slices.Max(columns[0])}
@@ -113,6 +115,17 @@ func merge(runs []savedRun) (all []*mergedTable) {
 		}
 	}
 	return all
+}
+
+// lineOf returns what identifies a row of a table in all runs: its name, and how many rows before it have that too.
+func lineOf(before []row, name string) string {
+	n := 0
+	for _, r := range before {
+		if r.Name == name {
+			n++
+		}
+	}
+	return fmt.Sprintf("%s\x00%d", name, n)
 }
 
 // targetOf is a target without the result of one run.

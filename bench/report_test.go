@@ -22,7 +22,7 @@ func TestReport(t *testing.T) {
 	}
 	const of = `{"machine":{"go":"go1","cpu":"a|b","cpus":2,"load":"LOAD 0 0","rounds":3},"tables":[
 		{"section":"take","title":"alone","notes":["a note"],"columns":[{"name":"ns/op","decimals":1},{"name":"/ floor","decimals":2}],"rows":[
-			{"name":"weir","values":[NS,1.5],"target":"<= 1.2 floor VERDICT, <= 0 allocs ok","missed":MISSED},{"name":"floor","values":[10,null]}]},
+			{"name":"weir","values":[NS,1.5],"target":"<= 1.2 floor VERDICT, <= 0 allocs ok","missed":MISSED},{"name":"floor","values":[10,null]},{"name":"floor","values":[7,null]}]},
 		{"section":"scaling","title":"keys","of":"keys","unit":"ns/op","columns":[{"name":"weir","decimals":1}],"rows":[{"name":"1000","values":[5]},{"name":"10000","values":[8]}]}]}`
 	a := write("a.json", strings.NewReplacer("LOAD", "0.1", "NS", "20", "VERDICT", "MISSED", "MISSED", "true").Replace(of))
 	b := write("b.json", strings.NewReplacer("LOAD", "0.2", "NS", "30", "VERDICT", "ok", "MISSED", "false").Replace(of))
@@ -40,14 +40,15 @@ func TestReport(t *testing.T) {
 		"| take: alone | weir | <= 1.2 floor, <= 0 allocs | 1 of 2 |",
 		"| weir | 25.0 | 1.50 | 20.0 to 30.0 | <= 1.2 floor, <= 0 allocs: **missed** in 1 of 2 |",
 		"| floor | 10.0 |  | 10.0 to 10.0 |  |",
-		"![keys by the number of keys](plots/01.svg)",
+		"| floor | 7.0 |  | 7.0 to 7.0 |  |",
+		"![keys by the number of keys](plots/keys.svg)",
 		"| 10000 | 8.0 |",
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("there is no %q in\n%s", want, text)
 		}
 	}
-	if picture, err := os.ReadFile(filepath.Join(dir, "plots", "01.svg")); err != nil || !bytes.Contains(picture, []byte("<svg")) {
+	if picture, err := os.ReadFile(filepath.Join(dir, "plots", "keys.svg")); err != nil || !bytes.Contains(picture, []byte("<svg")) {
 		t.Errorf("%v, or no plot", err)
 	}
 	for _, bad := range [][]string{{"-report", dir}, {"-report", dir, write("c.json", "{}")}, {"-report", dir, write("d.json", "x")}, {"-report", dir, dir + "/none"}} {

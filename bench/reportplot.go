@@ -39,10 +39,14 @@ func (t *mergedTable) draw(file string) error {
 		}
 		line.Color, dots.Color, dots.Shape = plotutil.Color(i), plotutil.Color(i), plotutil.Shape(i)
 		line.Width = vg.Points(1.5)
+		if i >= len(plotutil.DefaultColors) { // its color has been used
+			line.Dashes = plotutil.Dashes(1)
+		}
 		p.Add(line, dots)
 		p.Legend.Add(c.Name, line, dots)
 	}
 	p.Y.Max *= 1.4 // room for the legend
+	p.X.Max *= 1.6 // room for the last number
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
