@@ -64,6 +64,13 @@ func (l *Layout) Covers(now int64) bool {
 	return true
 }
 
+// IsEarly reports whether a reading is before the one window that words are about, by less than its length. States
+// of the window are decided by Prepared then, and fit the words nevertheless: a reading before a state's window counts in
+// it. A table keeps such a Layout when its clock steps back over the begin of a window.
+func (l *Layout) IsEarly(now int64) bool {
+	return l.word != nil && l.rule.OneWindow() && now < l.word.Base && now >= rules.Minus(l.word.Base, l.word.Reach)
+}
+
 // Decide is Prepared.Step on a state in words; without charge, it is Prepared.Peek. It writes into
 // d, which must be zero. It reports false and changes nothing if the words cannot decide: the
 // caller must then Unpack them for Prepared.

@@ -42,7 +42,7 @@ func (b *Backlogs) Add(key []byte, work, longest time.Duration) (backlog time.Du
 func (b *Backlogs) AddTo(least time.Duration, key []byte, work, longest time.Duration) (backlog time.Duration, added bool, refused time.Duration) {
 	k := b.table
 	least = min(least, MaxBacklog)
-	longest = min(longest, MaxBacklog)
+	longest = max(min(longest, MaxBacklog), -1)            // so that differences do not overflow
 	view := unsafe.String(unsafe.SliceData(key), len(key)) // nothing keeps a reference to it
 	h := maphash.Bytes(k.seed, key)
 	if k.hasher != nil {
@@ -51,8 +51,8 @@ func (b *Backlogs) AddTo(least time.Duration, key []byte, work, longest time.Dur
 	a := k.array(h)
 	slot, head := a.acquire(h, view)
 	switch {
-	case slot == absent && (work == 0 || least+work > longest):
-		return least, least+work <= longest, 0
+	case slot == absent && (work == 0 || work > longest-least):
+		return least, work <= longest-least, 0
 	case slot < 0:
 		return b.addFirst(least, key, h, work, longest)
 	}
@@ -60,7 +60,7 @@ func (b *Backlogs) AddTo(least time.Duration, key []byte, work, longest time.Dur
 	there, decided := a.layout.ResetAfter(a.words(slot), now)
 	backlog = max(there, least)
 	if decided && head&away == 0 {
-		if added = backlog+work <= longest; added && work > 0 {
+		if added = work <= longest-backlog; added && work > 0 {
 			var d weir.Decision
 			backlog += work
 			decided = a.layout.Decide(&d, a.words(slot), now, int64(backlog-there), true)
@@ -84,7 +84,7 @@ func (b *Backlogs) addFirst(least time.Duration, key []byte, h uint64, work, lon
 	for {
 		there := g.peek(0).ResetAfter
 		backlog = max(there, least)
-		if backlog+work > longest || work == 0 {
+		if work > longest-backlog || work == 0 {
 			return backlog, work == 0 && backlog <= longest, 0
 		}
 		if _, ok := g.take(int64(backlog + work - there)); ok {

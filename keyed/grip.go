@@ -191,7 +191,7 @@ func (g *grip[K]) insert(state []int64, free int64) {
 func (g *grip[K]) enter(flags, free int64) {
 	g.head = g.s.array.fill(g.slot, g.h, g.key, locked|flags)
 	if g.s.lower(g.slot, free); g.s.array.version.returns {
-		g.k.wakeJanitor(g.now)
+		g.k.wakeJanitor(g.now, free)
 	}
 }
 

@@ -117,10 +117,10 @@ func (g *Group[K]) take(charges []Charge[K]) weir.Decision {
 		if short < 0 {
 			break
 		}
-		now := holds[short].grip.now
+		now, wall := holds[short].grip.now, holds[short].grip.s.array.version.wall
 		g.release(holds, true)
 		k := holds[short].k
-		wait, ok := k.makeRoom(now)
+		wait, ok := k.makeRoom(now, wall)
 		switch h := &holds[short]; {
 		case ok:
 			h.token = true

@@ -262,7 +262,7 @@ func (s *segment[K]) store(slot int, h uint64, state []int64, now int64) (flags 
 // pack writes a state to a slot's words. It reports false if the state does not fit.
 func (s *segment[K]) pack(slot int, state []int64, now int64) bool {
 	l := s.array.layout
-	return l != nil && len(state) > 0 && l.Covers(now) && l.Pack(s.array.words(slot), state)
+	return l != nil && len(state) > 0 && (l.Covers(now) || l.IsEarly(now)) && l.Pack(s.array.words(slot), state)
 }
 
 // convert converts an entry to another limit, and returns when it will be idle.
@@ -321,7 +321,7 @@ func newVersion(p weir.Prepared, now int64) *version {
 // layoutAt returns how states are laid out in words at a time; nil if they have no fixed length.
 func (ver *version) layoutAt(now int64) *weir.Layout {
 	l := ver.layout.Load()
-	if l == nil || l.Covers(now) {
+	if l == nil || l.Covers(now) || l.IsEarly(now) {
 		return l
 	}
 	if next := ver.prepared.Layout(now); next != nil && next.Words() == ver.words {

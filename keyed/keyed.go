@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"math"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -87,9 +88,9 @@ type Limiter[K comparable] struct {
 	moving    sync.RWMutex                  // taken before all other locks; held by Settle and Move
 	settled   func(key K, difference int64) // of Move; guarded by moving
 
-	changing sync.Mutex  // serialises SetLimit; taken before all other locks
-	waking   atomic.Bool // the janitor's timer is set
-	janitor  sync.Mutex  // guards timer and closed
+	changing sync.Mutex   // serialises SetLimit; taken before all other locks
+	due      atomic.Int64 // for when the janitor's timer is set; the end of the clock if it is not
+	janitor  sync.Mutex   // guards timer and closed, and setting due
 	timer    weir.Timer
 	closed   bool
 }
@@ -156,6 +157,7 @@ func newLimiter[K comparable](l weir.Limit, o Options) (*Limiter[K], error) {
 
 		mostLines: mostLines,
 	}
+	k.due.Store(math.MaxInt64)
 	_, k.text = any(*new(K)).(string)
 	if k.clock == nil {
 		k.start, k.plain = time.Now(), true
@@ -234,6 +236,7 @@ func (k *Limiter[K]) SetLimit(next weir.Limit) error {
 		}
 		s.mu.Unlock()
 	}
+	k.forgetTimer() // it may be set by another clock
 	if k.shared != nil {
 		return k.shared.SetLimit(next)
 	}

@@ -91,10 +91,10 @@ func (f *finder[K]) evictLeastRanked(ver *version) {
 	f.k.keepRanks()
 	for ver.returns {
 		s, first := f.k.soonest()
-		if s == nil || first > f.now {
+		if s == nil || first > f.now || !f.evictIdle(s, first) {
 			break
 		}
-		if f.evictIdle(s, first); f.gone > 0 {
+		if f.gone > 0 {
 			return
 		}
 	}
@@ -112,13 +112,20 @@ func (f *finder[K]) evictLeastRanked(ver *version) {
 	}
 }
 
-// evictIdle evicts the idle keys of the block that may be the first to have some.
-func (f *finder[K]) evictIdle(s *segment[K], first int64) {
+// evictIdle evicts the idle keys of the block that may be the first to have some. It reports false if none can be idle
+// by the segment's clock.
+func (f *finder[K]) evictIdle(s *segment[K], first int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if b := s.idle.least(0); s.idle.blocks[b] <= first {
-		f.gone = s.sweep(b, f.now).gone
+	b, now := s.idle.least(0), f.at(s)
+	switch bound := s.idle.blocks[b]; {
+	case bound > first: // another goroutine searched it meanwhile
+		return true
+	case bound > now:
+		return false
 	}
+	f.gone = s.sweep(b, now).gone
+	return true
 }
 
 // searchRanks searches the block with the least bound of ranks, and evicts its least restricted key
@@ -146,12 +153,12 @@ func (f *finder[K]) searchRanks() bool {
 	if known > first { // another goroutine searched it meanwhile
 		return false
 	}
-	slot, least, second := s.ranksOf(b, hand.slot(), f.now)
+	slot, least, second := s.ranksOf(b, hand.slot(), f.at(s))
 	if s.ranks.set(b, min(least, second)); slot < 0 {
 		return false
 	}
 	if f.best.s == nil || least < f.best.free {
-		f.best = candidate[K]{s, s.array, slot, least}
+		f.best = candidate[K]{s, s.array, slot, least, true}
 	}
 	if least <= known {
 		s.ranks.set(b, second)

@@ -19,6 +19,8 @@ const (
 	// mostLooks is the same bound if no key may be evicted. The result is then a time at which
 	// there is room for certain, but perhaps not the first.
 	mostLooks = 4096
+	// mostRetries bounds how often a search is repeated because other callers change the table meanwhile.
+	mostRetries = 1000
 
 	// Sizes in bytes, rounded up: a key's own limiter with its entry, what each part of its limit
 	// takes for the first outstanding reservations, and the smallest table.
@@ -81,33 +83,27 @@ func partsWithMemory(l weir.Limit) (n int64) {
 }
 
 // makeRoom reserves room for a new key at the ceiling. It evicts an idle key, or does what
-// Options.Full says. Without room it reports false, and when there will be some. The caller must
-// hold no lock.
-func (k *Limiter[K]) makeRoom(now int64) (wait time.Duration, ok bool) {
+// Options.Full says. Without room it reports false, and when there will be some. now is a reading of
+// wall time or not. The caller must hold no lock.
+func (k *Limiter[K]) makeRoom(now int64, wall bool) (wait time.Duration, ok bool) {
 	k.room.Lock()
 	defer k.room.Unlock()
-	for {
+	for tries, settled := 0, 0; ; tries++ {
 		if k.count.Add(1) <= int64(k.opts.MaxKeys) {
 			return 0, true
 		}
 		k.count.Add(-1)
-		f := finder[K]{k: k, now: now, evicts: k.opts.Full == Evict, first: math.MaxInt64}
-		most := mostTries
-		if !f.evicts {
-			most = mostLooks
-		}
-		if ver := k.version.Load(); f.evicts && !ver.resetRanks {
-			f.evictLeastRanked(ver)
-		} else {
-			for f.tries < most && !f.searchBlock() {
-			}
-			if f.restore(); f.gone == 0 && f.evicts {
-				f.evictBest()
-			}
+		f := finder[K]{k: k, now: now, wall: wall, evicts: k.opts.Full == Evict, first: math.MaxInt64}
+		f.search()
+		if settled++; f.gone == 0 && (f.stale || f.evicts && k.isReserved()) {
+			settled = 0
 		}
 		switch {
 		case f.gone > 0:
-		case k.opts.Full != Evict && f.first != math.MaxInt64 && k.version.Load().returns:
+			tries, settled = 0, 0
+		case f.evicts && tries < mostRetries && settled < 2: // others change the table, or did so during the search
+			runtime.Gosched()
+		case !f.evicts && f.first != math.MaxInt64 && k.version.Load().returns:
 			return until(now, f.first), false
 		default:
 			return weir.Never, false
@@ -119,6 +115,8 @@ func (k *Limiter[K]) makeRoom(now int64) (wait time.Duration, ok bool) {
 type finder[K comparable] struct {
 	k      *Limiter[K]
 	now    int64
+	wall   bool  // now is wall time
+	stale  bool  // what was to be evicted has changed meanwhile
 	evicts bool  // evict the least restricted key if none is idle
 	gone   int   // how many keys were evicted
 	first  int64 // when the first key seen is idle
@@ -132,7 +130,9 @@ type candidate[K comparable] struct {
 	s    *segment[K]
 	a    *array[K]
 	slot int
-	free int64
+	free int64 // when it is idle, or its rank
+
+	ranked bool
 }
 
 // raisedBound is a block whose first key cannot be evicted, as callers wait for it. While the
@@ -142,6 +142,40 @@ type raisedBound[K comparable] struct {
 	block int
 	bound int64
 }
+
+// search evicts idle keys, or else the least restricted one, if it may.
+func (f *finder[K]) search() {
+	if ver := f.k.version.Load(); f.evicts && !ver.resetRanks {
+		f.evictLeastRanked(ver)
+		return
+	}
+	most := mostTries
+	if !f.evicts {
+		most = mostLooks
+	}
+	for f.tries < most && !f.searchBlock() {
+	}
+	if f.restore(); f.gone == 0 && f.evicts {
+		f.evictBest()
+	}
+}
+
+// isReserved reports whether room of a small table is reserved for keys that are not there yet: others, which cannot
+// be evicted.
+func (k *Limiter[K]) isReserved() bool {
+	if len(*k.shelves.Load()) > 1 {
+		return false // never for so many keys
+	}
+	kept := 0
+	for s := range k.all {
+		kept += s.count
+		s.mu.Unlock()
+	}
+	return kept < k.opts.MaxKeys
+}
+
+// at returns the time for a segment, whose lock is held.
+func (f *finder[K]) at(s *segment[K]) int64 { return s.reading(f.now, f.wall) }
 
 // searchBlock searches the block with the least bound. It reports whether the search is over.
 func (f *finder[K]) searchBlock() bool {
@@ -156,13 +190,14 @@ func (f *finder[K]) searchBlock() bool {
 	if known > first { // another goroutine searched it meanwhile
 		return false
 	}
-	if known > f.now {
+	now := f.at(s)
+	if known > now {
 		f.tries++
 	}
-	c := s.sweep(b, f.now)
+	c := s.sweep(b, now)
 	f.first = min(f.first, c.least)
 	if c.slot >= 0 && (f.best.s == nil || c.idle < f.best.free) {
-		f.best = candidate[K]{s, s.array, c.slot, c.idle}
+		f.best = candidate[K]{s, s.array, c.slot, c.idle, false}
 	}
 	switch {
 	case c.gone > 0:
@@ -191,7 +226,7 @@ func (f *finder[K]) evictLimited(s *segment[K], slot int) {
 	case head&away != 0 && !s.entry(slot).idle():
 		s.array.unlock(slot, head)
 	default:
-		s.drop(slot, head, f.now)
+		s.drop(slot, head, f.at(s))
 		f.k.stats.evictedFull.Add(1)
 		f.gone = 1
 	}
@@ -199,13 +234,32 @@ func (f *finder[K]) evictLimited(s *segment[K], slot int) {
 
 // evictBest evicts the best candidate, after the search was given up.
 func (f *finder[K]) evictBest() {
-	if s := f.best.s; s != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.array == f.best.a {
-			f.evictLimited(s, f.best.slot)
-		}
+	s := f.best.s
+	if s == nil {
+		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f.stale = !f.isBest(s); !f.stale {
+		f.evictLimited(s, f.best.slot)
+	}
+}
+
+// isBest reports whether the best candidate is in its slot, or one that is no more restricted.
+func (f *finder[K]) isBest(s *segment[K]) bool {
+	if s.array != f.best.a {
+		return false
+	}
+	head, ok := s.array.lockUsed(f.best.slot)
+	if !ok {
+		return false
+	}
+	defer s.array.unlock(f.best.slot, head)
+	if f.best.ranked {
+		rank, evictable := s.rankOf(f.best.slot, head, f.at(s))
+		return evictable && rank <= f.best.free
+	}
+	return s.freeAt(f.best.slot, head, f.at(s)) <= f.best.free
 }
 
 // restore restores the bounds that were raised.
@@ -254,22 +308,23 @@ func shelfOf[K comparable](shelves []*shelf[K], which, from int) int {
 	return of
 }
 
-// wakeJanitor sets the janitor's timer for when the first key may be idle, unless it is set.
-func (k *Limiter[K]) wakeJanitor(now int64) {
-	if k.waking.Load() || !k.version.Load().returns || !k.waking.CompareAndSwap(false, true) {
+// wakeJanitor sets the janitor's timer for when the first key may be idle, unless it is set for no later. A key may be
+// idle from free on.
+func (k *Limiter[K]) wakeJanitor(now, free int64) {
+	if max(free, later(now, sweepEvery)) >= k.due.Load() || !k.version.Load().returns {
 		return
 	}
-	_, first := k.soonest()
-	d := max(until(now, first), sweepEvery)
 	k.janitor.Lock()
 	defer k.janitor.Unlock()
-	switch {
-	case k.closed:
-	case first == math.MaxInt64:
-		k.waking.Store(false)
-	case k.timer == nil:
+	_, first := k.soonest()
+	d := max(until(now, first), sweepEvery)
+	if k.closed || first == math.MaxInt64 || later(now, d) >= k.due.Load() {
+		return
+	}
+	k.due.Store(later(now, d))
+	if k.timer == nil {
 		k.timer = k.timers(d, k.sweep)
-	default:
+	} else {
 		k.timer.Reset(d)
 	}
 }
@@ -277,21 +332,31 @@ func (k *Limiter[K]) wakeJanitor(now int64) {
 // sweep is the janitor's work: it frees the memory of idle keys that nobody calls any more. It
 // holds each segment's lock for some microseconds.
 func (k *Limiter[K]) sweep() {
-	k.waking.Store(false)
-	now := k.now()
+	wall := k.version.Load().wall
+	now := k.reading(wall)
 	for _, shelf := range *k.shelves.Load() {
 		for i := range shelf.segments {
 			if s := shelf.segments[i].Load(); s != nil && s.idle.first.Load() <= now {
-				s.clean(now)
+				s.clean(now, wall)
 			}
 		}
 	}
-	k.wakeJanitor(now)
+	k.forgetTimer()
+	k.wakeJanitor(now, now)
+}
+
+// forgetTimer has the next key set the janitor's timer anew.
+func (k *Limiter[K]) forgetTimer() {
+	k.janitor.Lock()
+	defer k.janitor.Unlock()
+	if !k.closed {
+		k.due.Store(math.MaxInt64)
+	}
 }
 
 // clean evicts all idle keys of a segment, and shrinks its array: at once if hardly any key is left, otherwise
 // if there were few keys already. Most tables that a sweep empties are soon as full as before.
-func (s *segment[K]) clean(now int64) {
+func (s *segment[K]) clean(now int64, wall bool) {
 	before := 0
 	for b := 0; ; b++ {
 		s.mu.Lock()
@@ -301,8 +366,9 @@ func (s *segment[K]) clean(now int64) {
 		if b >= len(s.idle.blocks) {
 			break
 		}
-		if t := s.idle.blocks[b]; t <= now && t != math.MaxInt64 {
-			s.sweep(b, now)
+		at := s.reading(now, wall)
+		if t := s.idle.blocks[b]; t <= at && t != math.MaxInt64 {
+			s.sweep(b, at)
 		}
 		s.mu.Unlock()
 	}
@@ -319,6 +385,7 @@ func (k *Limiter[K]) Close() error {
 	k.janitor.Lock()
 	defer k.janitor.Unlock()
 	k.closed = true
+	k.due.Store(math.MinInt64) // no key sets the timer
 	if k.shared != nil {
 		_ = k.shared.Close() // it never returns an error
 	}

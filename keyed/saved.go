@@ -1,6 +1,7 @@
 package keyed
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"sync/atomic"
@@ -79,6 +80,8 @@ func (g *grip[K]) saved() Saved {
 	return Saved{g.prepared().Limit(), append([]int64(nil), g.state()...)}
 }
 
+var errRestored = errors.New("weir: keyed.Restore: the key has a state already")
+
 // Restore gives a key that has no state the one that it had in another limiter. It is converted to
 // this limit, as SetLimit does. The error says why that is not possible.
 func (k *Limiter[K]) Restore(key K, s Saved) error { return k.RestoreBy(nil, key, s) }
@@ -101,7 +104,7 @@ func (k *Limiter[K]) RestoreBy(by *Parameters, key K, s Saved) error {
 	g := k.grip(key, h)
 	defer g.release()
 	if g.slot >= 0 {
-		return fmt.Errorf("weir: keyed.Restore: the key has a state already")
+		return errRestored
 	}
 	g.adopt(by)
 	to := g.prepared()
@@ -113,6 +116,9 @@ func (k *Limiter[K]) RestoreBy(by *Parameters, key K, s Saved) error {
 	if !g.room() {
 		if _, ok := g.makeRoom(); !ok {
 			return ErrFull
+		}
+		if g.slot >= 0 { // another call made it meanwhile
+			return errRestored
 		}
 		g.adopt(by)
 	}

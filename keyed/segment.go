@@ -73,6 +73,15 @@ func (s *segment[K]) lower(slot int, free int64) {
 	}
 }
 
+// reading returns a reading of the clock of the segment's limit; now, if that is a reading of it. While the limit is
+// changed, segments can have different clocks.
+func (s *segment[K]) reading(now int64, wall bool) int64 {
+	if s.array.version.wall == wall {
+		return now
+	}
+	return s.table.reading(s.array.version.wall)
+}
+
 // freeAt returns when the key of a locked slot is idle, as of now; the end of the clock if that is
 // unknown. A key with callers that are about to queue, or with its own limit, is not idle for a
 // while yet.
@@ -104,10 +113,9 @@ func (x *entry[K]) reset(ver *version, now int64) time.Duration {
 	return x.preparedBy(ver).Peek(x.state, now, 0).ResetAfter
 }
 
-// idle reports whether an entry can be evicted: nobody waits for it, and it has no limit of its
-// own.
+// idle reports whether an entry can be evicted: nobody waits for it, and it has no override in force.
 func (x *entry[K]) idle() bool {
-	return x.pins == 0 && x.over == nil && (x.lim == nil || x.lim.Waiting() == 0)
+	return x.pins == 0 && (x.over == nil || x.over.rest() == 0) && (x.lim == nil || x.lim.Waiting() == 0)
 }
 
 // entry returns the entry of a slot whose state is away.
@@ -137,18 +145,24 @@ func (s *segment[K]) leave(x *entry[K]) {
 	s.unused = append(s.unused, x.place)
 }
 
+// leaveFor removes an entry whose key loses its state. The room for its limiter stays reserved.
+func (s *segment[K]) leaveFor(x *entry[K]) {
+	x.gone = true
+	if s.leave(x); x.lim != nil {
+		s.table.stats.inexact.Add(x.lim.Inexact())
+		if x.memory.table != nil {
+			x.memory.close()
+		}
+	}
+}
+
 // drop removes a key whose slot is locked. Another key may have the slot afterwards. It reports whether a
 // key moved from the begin of the array to its end.
 func (s *segment[K]) drop(slot int, head, now int64) (wrapped bool) {
 	if head&away != 0 {
 		x := s.entry(slot)
-		x.gone = true
-		if s.leave(x); x.lim != nil {
+		if s.leaveFor(x); x.lim != nil {
 			s.table.limiters.Add(-1)
-			s.table.stats.inexact.Add(x.lim.Inexact())
-			if x.memory.table != nil {
-				x.memory.close()
-			}
 		}
 	}
 	wrapped = s.vacate(slot, now)

@@ -140,21 +140,24 @@ func (k *Limiter[K]) Reset(key K) bool {
 	if g.slot < 0 {
 		return false
 	}
-	var over *override
-	if x := g.entry(); x != nil {
-		over = x.over
-	}
-	g.s.drop(g.slot, g.head, g.now)
-	g.slot = -1
-	if over == nil {
+	if x := g.entry(); x != nil && x.over != nil {
+		g.renew(x.over)
 		return true
 	}
-	if x, ok := g.promoted(); ok { // the key's own room is free
-		x.over = over
-		if over.Limit != nil {
-			_ = x.lim.SetLimit(over.Limit) // cannot fail: the limit was in force
-		}
-		g.extendBound()
-	}
+	g.s.drop(g.slot, g.head, g.now)
+	g.slot = absent
 	return true
+}
+
+// renew gives the key a new entry, in the room of its entry, with that override.
+func (g *grip[K]) renew(over *override) {
+	x := g.entry()
+	g.s.leaveFor(x)
+	g.ahead = x.lim != nil
+	g.s.enter(g.slot, &entry[K]{h: g.h, key: x.key})
+	x, _ = g.promote() // it has room
+	if x.over = over; over.Limit != nil {
+		_ = x.lim.SetLimit(over.Limit) // cannot fail: the limit was in force
+	}
+	g.extendBound()
 }

@@ -22,6 +22,9 @@ const (
 	AlignFirst = "first"
 )
 
+// shortestSingle is the shortest window that a word may be about alone: a table renews its words with each such window.
+const shortestSingle = time.Minute
+
 // Compile returns the rule for clock units of length unit. The parameters have been validated.
 func (l FixedWindow) Compile(unit time.Duration) (Rule, error) {
 	w := &fixedWindowRule{ruleBasics: basicsFor(unit), limit: l.Limit, windows: l.Calendar, single: l.Calendar != nil}
@@ -37,7 +40,7 @@ func (l FixedWindow) Compile(unit time.Duration) (Rule, error) {
 	if w.hits {
 		w.windows = firstChargeWindows(length)
 	}
-	w.single = !w.hits && length > w.latest
+	w.single = !w.hits && length > w.latest && l.Window >= shortestSingle
 	return w, nil
 }
 
