@@ -61,7 +61,8 @@ func writeReport(folder string, files []string) error {
 type mergedTable struct {
 	table
 	lines  []string    // for each row, what lineOf returns
-	spread [][]float64 // for each row, of its first column: the least and the largest of the runs
+	apart  int         // the first column in which runs differ
+	spread [][]float64 // for each row, of that column: the least and the largest of the runs
 	missed []int       // for each row, in how many runs it missed its target
 	runs   []int       // for each row, in how many runs it is
 }
@@ -105,16 +106,29 @@ func merge(runs []savedRun) (all []*mergedTable) {
 		}
 	}
 	for _, m := range all {
+		m.apart = differs(m.Columns, found[m.Section+"\x00"+m.Title])
 		for i := range m.Rows {
 			columns := found[m.Section+"\x00"+m.Title][m.lines[i]]
 			m.Rows[i].Values = each(columns, median)
-			if len(columns) > 0 && len(columns[0]) > 0 {
-				m.spread[i] = []float64{slices.Min(columns[0]), slices.Max(columns[0])}
+			if m.apart < len(columns) && len(columns[m.apart]) > 0 {
+				m.spread[i] = []float64{slices.Min(columns[m.apart]), slices.Max(columns[m.apart])}
 			}
 			m.Rows[i].Missed = 2*m.missed[i] >= m.runs[i] && m.missed[i] > 0
 		}
 	}
 	return all
+}
+
+// differs returns the first column that has different values in different runs; 0 if none has.
+func differs(columns []column, rows map[string][][]float64) int {
+	for c := range columns {
+		for _, values := range rows {
+			if c < len(values) && len(values[c]) > 1 && slices.Min(values[c]) != slices.Max(values[c]) {
+				return c
+			}
+		}
+	}
+	return 0
 }
 
 // lineOf returns what identifies a row of a table in all runs: its name, and how many rows before it have that too.
@@ -141,7 +155,8 @@ func writeMachine(text *strings.Builder, runs []savedRun) {
 		loads = append(loads, first)
 	}
 	fmt.Fprintf(text, "- Machine: %s, %d CPUs, %s, %s\n", m.CPU, m.CPUs, m.OS, m.Go)
-	fmt.Fprintf(text, "- Runs: %d of %d rounds; load in the minute before each: %s\n", len(runs), m.Rounds, strings.Join(loads, ", "))
+	fmt.Fprintf(text, "- %d runs, each of %d rounds; load in the minute before each: %s\n", len(runs), m.Rounds, strings.Join(loads, ", "))
+	text.WriteString("- Cells: medians of the runs. The last but one column says how far they lie apart in the column that it names.\n")
 	fmt.Fprintf(text, "- Peers: %s\n\n", strings.Join(m.Peers, ", "))
 }
 
@@ -185,7 +200,7 @@ func (t *mergedTable) write(text *strings.Builder, drawn bool, plot string) {
 	for _, c := range t.Columns {
 		fmt.Fprintf(text, " %s |", cell(c.Name))
 	}
-	fmt.Fprintf(text, " runs | targets |\n|---|%s---|---|\n", strings.Repeat("---:|", len(t.Columns)))
+	fmt.Fprintf(text, " runs: %s | targets |\n|---|%s---|---|\n", cell(t.Columns[t.apart].Name), strings.Repeat("---:|", len(t.Columns)))
 	for i, r := range t.Rows {
 		fmt.Fprintf(text, "| %s |", cell(r.Name))
 		for j, c := range t.Columns {
@@ -197,7 +212,7 @@ func (t *mergedTable) write(text *strings.Builder, drawn bool, plot string) {
 		}
 		apart := ""
 		if s := t.spread[i]; s != nil && t.runs[i] > 1 {
-			apart = number(s[0], t.Columns[0].Decimals) + " to " + number(s[1], t.Columns[0].Decimals)
+			apart = number(s[0], t.Columns[t.apart].Decimals) + " to " + number(s[1], t.Columns[t.apart].Decimals)
 		}
 		verdict := cell(targetOf(r))
 		switch {

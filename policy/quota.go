@@ -379,7 +379,7 @@ func (c *checker) longWindows() {
 			continue
 		}
 		if w := window(l.Limit); w >= longWindow {
-			c.warn(fmt.Sprintf("the counts of %q end with the process, and its window is long: a restart gives every key all of it again", l.Name),
+			c.warn(fmt.Sprintf("the counts of %q end with the process, and its window is long: when it is stopped and started again, every key has all of it", l.Name),
 				"snapshot_file: quotas.snapshot at the top level, or a store for the limit", "limits", l.Name)
 			c.problems[len(c.problems)-1].Follows = true
 		}

@@ -25,6 +25,10 @@ const (
 	returnEvery  = 500 * time.Millisecond
 	quietGarbage = 512 << 10 // bytes allocated in that time, at most, while little happens
 	leastGarbage = 4 << 20   // that are worth a collection
+
+	// how many times returnEvery lie between a collection and the first one after it, while more is in use than before
+	// the burst, and how many at most: each takes twice as long as the one before
+	firstPause, lastPause = 4, 128
 )
 
 // startReturning starts to return memory to the system when little happens, until the function that it returns is
@@ -56,18 +60,39 @@ type returning struct {
 
 	seen uint64 // allocated at the last look
 	done uint64 // and when memory was last returned
+
+	rest   uint64 // in use before the burst
+	pause  int    // how many looks lie between the last collection and the next
+	passed int    // how many have passed
 }
 
 // look is called every returnEvery. It collects if little was allocated since the last look, but much since memory
-// was last returned: beside a large heap, which takes longer to collect, an eighth of it.
+// was last returned: beside a large heap, which takes longer to collect, an eighth of it. If requests of a burst
+// waited then, what they held is in use: look collects again later, in longer and longer pauses.
 func (r *returning) look() {
 	allocated, live := r.read()
 	quiet := allocated-r.seen <= quietGarbage
 	r.seen = allocated
-	if quiet && allocated-r.done >= max(leastGarbage, live/8) {
-		r.collect()
-		r.done = allocated
+	switch {
+	case !quiet:
+	case allocated-r.done >= max(leastGarbage, live/8):
+		r.collectAt(allocated)
+		r.pause = firstPause
+	case r.pause == 0:
+		r.rest = live
+	case live <= r.rest+max(leastGarbage, r.rest/8) || r.pause > lastPause:
+		r.pause = 0
+	default:
+		if r.passed++; r.passed >= r.pause {
+			r.collectAt(allocated)
+			r.pause *= 2
+		}
 	}
+}
+
+func (r *returning) collectAt(allocated uint64) {
+	r.collect()
+	r.done, r.passed = allocated, 0
 }
 
 // readHeap stops nothing, and takes some microseconds.

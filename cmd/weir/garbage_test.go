@@ -48,6 +48,33 @@ func TestReturning(t *testing.T) {
 	}
 }
 
+// TestReturningLater: what requests hold that wait at the first collection is returned after they have gone, and what
+// stays in use is collected a few times alone.
+func TestReturningLater(t *testing.T) {
+	for _, gone := range []int{3, 30, 1 << 30} { // the look at which the requests have gone
+		var allocated uint64
+		looks, collected, held := 0, 0, uint64(1<<20) // in use after the last collection
+		r := returning{read: func() (uint64, uint64) { return allocated, held }}
+		r.collect = func() {
+			collected++
+			if held = 100 << 20; looks >= gone {
+				held = 1 << 20
+			}
+		}
+		r.look()
+		allocated += 100 << 20
+		for ; looks < 2000; looks++ {
+			r.look()
+		}
+		switch {
+		case gone < 2000 && held != 1<<20:
+			t.Errorf("%d bytes stay after requests that had gone at look %d", held, gone)
+		case collected > 8:
+			t.Errorf("collected %d times after one burst", collected)
+		}
+	}
+}
+
 // TestReturningToSystem: what a burst left is returned to the system, although nothing more is allocated.
 func TestReturningToSystem(t *testing.T) {
 	defer startReturning()()
