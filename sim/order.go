@@ -26,7 +26,7 @@ type order struct {
 	sorted  bool     // the pending items are in order
 	last    position // of the last pending item
 	used    position // of the last item that was used
-	touched int64    // by prefetch, so that it is not optimized away
+	touched int64    // by prefetch, so that it is not optimised away
 }
 
 // position is what requests are ordered by.
