@@ -85,8 +85,11 @@ func resident() (float64, error) {
 }
 
 // status is what the operating system says of this process's memory, in bytes.
-func status(name string) (float64, error) {
-	text := field("/proc/self/status", name)
+func status(name string) (float64, error) { return statusOf("self", name) }
+
+// statusOf is status for a process.
+func statusOf(pid, name string) (float64, error) {
+	text := field("/proc/"+pid+"/status", name)
 	kb, err := strconv.ParseFloat(strings.TrimSuffix(text, " kB"), 64)
 	if err != nil {
 		return 0, fmt.Errorf("the memory of a process is read from /proc, which only Linux has: %s is %q", name, text)

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -108,7 +106,9 @@ func serveBuilt(r *report, dir, policy string, flags []string) ([]float64, error
 
 // serveOnce starts weir serve once: ms until it answers, then its resident memory, and the anonymous part, in MB.
 func serveOnce(binary, policy string) (v [3]float64, err error) {
-	cmd := exec.Command(binary, "serve", policy)
+	ctx, cancel := context.WithTimeout(context.Background(), startTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, "serve", policy)
 	log, err := cmd.StderrPipe()
 	if err != nil {
 		return v, err
@@ -127,7 +127,11 @@ func serveOnce(binary, policy string) (v [3]float64, err error) {
 	if err != nil {
 		return v, err
 	}
-	resp, err := http.Get("http://" + admin + "/readyz")
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/readyz", nil)
+	if err != nil {
+		return v, err
+	}
+	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return v, err
 	}
@@ -138,12 +142,11 @@ func serveOnce(binary, policy string) (v [3]float64, err error) {
 	v[0] = float64(time.Since(began)) / float64(time.Millisecond)
 	<-time.After(startSettles)
 	for i, name := range []string{"VmRSS", "RssAnon"} {
-		text := field(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid), name)
-		kb, err := strconv.ParseFloat(strings.TrimSuffix(text, " kB"), 64)
+		bytes, err := statusOf(strconv.Itoa(cmd.Process.Pid), name)
 		if err != nil {
-			return v, fmt.Errorf("the memory of a process is read from /proc, which only Linux has: %s is %q", name, text)
+			return v, err
 		}
-		v[1+i] = kb * 1024 / 1e6
+		v[1+i] = bytes / 1e6
 	}
 	return v, nil
 }
@@ -151,12 +154,8 @@ func serveOnce(binary, policy string) (v [3]float64, err error) {
 // servesAt reads from the log where the admin API is.
 func servesAt(log *bufio.Scanner) (admin string, err error) {
 	for log.Scan() {
-		var line struct {
-			Msg    string
-			Listen map[string][]string
-		}
-		if json.Unmarshal(log.Bytes(), &line) == nil && line.Msg == "serving" && len(line.Listen["admin"]) > 0 {
-			return line.Listen["admin"][0], nil
+		if of := servers.Listens(log.Bytes())["admin"]; len(of) > 0 {
+			return of[0], nil
 		}
 	}
 	return "", errors.Join(errors.New("the log ended before it said where the admin API is"), log.Err())

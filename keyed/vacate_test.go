@@ -53,10 +53,7 @@ func TestEveryKeyIsFoundAfterOthersLeft(t *testing.T) {
 			limit = weir.SlidingWindow{Limit: 60, Window: time.Minute, Slots: 3} // ranks, and more words
 		}
 		most := 1 + r.IntN(120)
-		k, err := New[string](limit, Options{MaxKeys: most, Keys: r.IntN(2) == 0, Clock: func() int64 { return now }, Timers: func(time.Duration, func()) weir.Timer { return noTimer{} }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		k := with[string](t, limit, Options{MaxKeys: most, Keys: r.IntN(2) == 0, Clock: func() int64 { return now }})
 		k.mostLines = 8
 		model := map[string]int64{} // when each key is idle, for buckets
 		for step := range 1500 {
@@ -99,7 +96,6 @@ func TestEveryKeyIsFoundAfterOthersLeft(t *testing.T) {
 				}
 			}
 		}
-		k.Close()
 	}
 	if wrapped == 0 {
 		t.Error("no key was behind the last line")

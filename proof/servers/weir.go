@@ -136,22 +136,30 @@ func startWeir(ctx context.Context, ready func(*Weir, context.Context) error, bi
 func (w *Weir) addresses() error {
 	lines := bufio.NewScanner(strings.NewReader(w.Output()))
 	for lines.Scan() {
-		var line struct {
-			Msg    string
-			Listen map[string][]string
-		}
-		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "serving" {
-			w.ByFace = line.Listen
-			if of := line.Listen["gateway"]; len(of) > 0 {
+		if byFace := Listens(lines.Bytes()); byFace != nil {
+			w.ByFace = byFace
+			if of := byFace["gateway"]; len(of) > 0 {
 				w.Gateway = of[0]
 			}
-			if of := line.Listen["admin"]; len(of) > 0 {
+			if of := byFace["admin"]; len(of) > 0 {
 				w.Admin = of[0]
 			}
 			return nil
 		}
 	}
 	return errors.New("the log does not say yet where it listens")
+}
+
+// Listens returns where weir listens, by face, from the line of its log that says so; nil for another line.
+func Listens(log []byte) (byFace map[string][]string) {
+	var line struct {
+		Msg    string
+		Listen map[string][]string
+	}
+	if json.Unmarshal(log, &line) != nil || line.Msg != "serving" {
+		return nil
+	}
+	return line.Listen
 }
 
 func (w *Weir) ready(ctx context.Context) error {
