@@ -19,7 +19,9 @@ import (
 // closed between two requests may be closed on the second. A process that was replaced waits longer: the
 // grace goes to clients with upgraded connections, too.
 func (s *server) shutdown(ctx context.Context, replaced bool) error {
-	s.ready.Store(false)
+	if !replaced { // otherwise the addresses go on being served
+		s.ready.Store(false)
+	}
 	s.Log.Info("shutting down", "grace", s.Grace.String())
 	for _, f := range s.faces {
 		f.Leave(replaced)

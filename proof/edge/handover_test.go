@@ -118,6 +118,8 @@ func TestRestartKeepsQuotas(t *testing.T) {
 			}
 			done := make(chan struct{})
 			var wg sync.WaitGroup
+			stop := sync.OnceFunc(func() { close(done); wg.Wait() })
+			defer stop() // also where the test ends early: what clients would report then hides why
 			for i := range 6 {
 				transport := &http.Transport{DisableKeepAlives: i%2 == 1}
 				client := &http.Client{Transport: transport, Timeout: servers.Patience}
@@ -167,8 +169,7 @@ func TestRestartKeepsQuotas(t *testing.T) {
 				})
 			}
 			servers.Poll(t, "the quota is used up", func() bool { return refused.Load() > 300 })
-			close(done)
-			wg.Wait()
+			stop()
 			for admitted.Load() < monthly && !t.Failed() { // refused requests were larger than what is left
 				count(spend(http.DefaultClient, "http://"+d.gateway+"/one", 1), 1)
 			}

@@ -47,10 +47,12 @@ var ErrNoRoom = errors.New("too many large bodies are being received: send the r
 type HTTP struct {
 	server   *http.Server
 	plain    *plain.Server // in front of server; nil for none
-	listener net.Listener
+	listener *stoppable
 	address  string
 	handler  http.Handler
 	leaving  atomic.Bool  // the shorter times of a shutdown apply
+	retired  atomic.Bool  // each response closes its connection
+	serving  atomic.Int32 // calls of Serve
 	bodies   atomic.Int64 // bytes that the bodies of requests in flight may take
 
 	mu       sync.Mutex
@@ -68,7 +70,7 @@ type connKey struct{}
 // NewHTTP returns a face that serves a handler on a listener. A shutdown does not ask clients to
 // close connections that they keep open, and does not wait for them.
 func NewHTTP(l net.Listener, h http.Handler, log *slog.Logger) *HTTP {
-	f := &HTTP{listener: l, address: l.Addr().String(), handler: h, conns: map[net.Conn]*conn{}, inFlight: map[*exchange]struct{}{}}
+	f := &HTTP{listener: &stoppable{Listener: l, closed: make(chan struct{})}, address: l.Addr().String(), handler: h, conns: map[net.Conn]*conn{}, inFlight: map[*exchange]struct{}{}}
 	f.server = &http.Server{
 		Handler:           f,
 		ReadHeaderTimeout: clientTime,
@@ -118,6 +120,9 @@ func (f *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		next := *r // net/http still uses the body of its own request
 		next.Body = (*body)(x)
 		r = &next
+	}
+	if f.retired.Load() {
+		w.Header().Set("Connection", "close") // with HTTP/2, it makes net/http send GOAWAY
 	}
 	f.begin(x)
 	defer f.end(x)
@@ -263,14 +268,17 @@ func (f *HTTP) Addresses() []string { return []string{f.address} }
 
 // Serve serves the handler.
 func (f *HTTP) Serve() error {
+	f.serving.Add(1)
+	defer f.serving.Add(-1)
 	serve := f.server.Serve
 	if f.plain != nil {
 		serve = f.plain.Serve
 	}
-	if err := serve(f.listener); !errors.Is(err, http.ErrServerClosed) {
-		return err
+	err := serve(f.listener)
+	if errors.Is(err, http.ErrServerClosed) || f.leaving.Load() && errors.Is(err, net.ErrClosed) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // Leave ends the server where the process was replaced: a request that comes now belongs to the new
@@ -283,16 +291,62 @@ func (f *HTTP) Leave(replaced bool) {
 	}
 }
 
-// Draining returns 0: a shutdown waits for no idle connection.
-func (f *HTTP) Draining() int { return 0 }
+// Retire is instead of Leave for a face whose requests the old process may decide: it accepts no more connections,
+// and clients are asked, with their next response, to send further requests over new ones.
+func (f *HTTP) Retire() {
+	f.retired.Store(true)
+	f.listener.stop()
+}
 
-// Shutdown lets requests in flight end.
+// Draining returns how many connections are open after Retire, and otherwise 0: a shutdown waits for no idle
+// connection.
+func (f *HTTP) Draining() int {
+	if !f.retired.Load() {
+		return 0
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.conns)
+}
+
+// Shutdown lets requests in flight end, and those come in whose clients have just connected.
 func (f *HTTP) Shutdown(ctx context.Context) error {
 	f.hurry()
 	if f.plain != nil {
 		return f.plain.Shutdown(ctx)
 	}
+	_ = f.listener.Close() // it may be closed already
+	f.server.SetKeepAlivesEnabled(false)
+	f.settle(ctx)
 	return f.server.Shutdown(ctx)
+}
+
+// settle waits until no connection is open, for as long as a client has for its header at most. http.Server.Shutdown
+// would drop requests whose header comes in after it was called.
+func (f *HTTP) settle(ctx context.Context) {
+	ticker := time.NewTicker(timeAtEnd / 200)
+	defer ticker.Stop()
+	timer := time.NewTimer(timeAtEnd)
+	defer timer.Stop()
+	for f.isOpen() {
+		select {
+		case <-ticker.C:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// isOpen reports whether connections are open, or may still be accepted.
+func (f *HTTP) isOpen() bool {
+	if f.serving.Load() > 0 {
+		return true
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.conns) > 0
 }
 
 // Close ends the server at once, and closes the listener where Serve was not called.

@@ -179,3 +179,34 @@ func slowClientsAtTheEnd(t *testing.T, open func(net.Listener, http.Handler, *sl
 		})
 	}
 }
+
+// TestRequestsAsItEnds: a client that connected just before a shutdown gets its response. net/http dropped its request,
+// and package plain closed its connection.
+func TestRequestsAsItEnds(t *testing.T) {
+	for name, open := range map[string]func(net.Listener, http.Handler, *slog.Logger) *HTTP{"net/http": NewHTTP, "plain": NewPlainHTTP} {
+		for _, text := range []string{"GET /0s HTTP/1.1\r\nHost: x\r\n\r\n", "POST /0s" + rest + "abcd", "GET /0s HTTP/1.0\r\n\r\n"} {
+			t.Run(name+" "+text[:4], func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f, p := serving(t, open)
+					mine, server := net.Pipe()
+					defer mine.Close()
+					p.accepted <- server
+					synctest.Wait()
+					ended := make(chan error, 1)
+					go func() { ended <- f.Shutdown(t.Context()) }()
+					synctest.Wait()
+					<-time.After(timeAtEnd / 2)
+					if _, err := io.WriteString(mine, text); err != nil {
+						t.Fatal(err)
+					}
+					if got, err := io.ReadAll(mine); err != nil || !strings.Contains(string(got), " 200 OK") {
+						t.Errorf("%.60q, %v", got, err)
+					}
+					if err := <-ended; err != nil {
+						t.Error(err)
+					}
+				})
+			})
+		}
+	}
+}

@@ -182,6 +182,13 @@ func (f *Face) Tick() {
 	}
 }
 
+// Leave has clients send their next requests to the new process, which serves at the same address.
+func (f *Face) Leave(replaced bool) {
+	if replaced {
+		f.Retire()
+	}
+}
+
 // Shutdown lets requests in flight end, and what they have left to do in the background.
 func (f *Face) Shutdown(ctx context.Context) error {
 	err := f.HTTP.Shutdown(ctx)

@@ -33,7 +33,7 @@ type conn struct {
 	busy     atomic.Bool
 	heading  atomic.Bool // it waits for the rest of a head; of a connection that is in no loop
 	answered bool        // the last request was answered in full
-	served   bool        // a request was answered
+	served   atomic.Bool // a request was answered
 	asleep   bool        // idle for longer than awake
 
 	phase   phase
@@ -201,9 +201,9 @@ func (c *conn) headUntil() time.Time {
 func (c *conn) hurry() { c.Conn.SetReadDeadline(c.headUntil()) } //nolint:errcheck // it is closed then
 
 // lost says what to do when nothing more comes in this phase. net/http waits for the rest of a body that
-// comes slowly.
+// comes slowly, but not after Shutdown: it would begin its time anew.
 func (c *conn) lost() next {
-	if c.phase == inBody {
+	if c.phase == inBody && !c.server.closing.Load() {
 		return over
 	}
 	return ended
@@ -311,7 +311,10 @@ func (c *conn) readFirst() (err error) {
 		c.allow(min(awake, most))
 	}
 	if c.server.closing.Load() { // must come after busy and the deadline are set: see closeIfIdle
-		return http.ErrServerClosed
+		if c.served.Load() {
+			return http.ErrServerClosed
+		}
+		c.hurry()
 	}
 	if c.raw != nil {
 		c.giveBack()
@@ -336,7 +339,7 @@ func (c *conn) readFirst() (err error) {
 // mostIdle is how long a connection may wait for the first byte of a request.
 func (c *conn) mostIdle() time.Duration {
 	most := or(c.server.HTTP.IdleTimeout, defaultIdle)
-	if !c.served {
+	if !c.served.Load() {
 		most = or(c.server.FirstTimeout, most)
 	}
 	return most
@@ -371,16 +374,20 @@ func (c *conn) allow(d time.Duration) {
 	c.Conn.SetReadDeadline(c.waits) //nolint:errcheck // the read says what is wrong
 }
 
-// closeIfIdle closes a connection that has received nothing, and bounds the time for the rest of a head. A
-// request that arrives at the same moment is still served. The lock of the server is held.
+// closeIfIdle closes a connection that has received nothing since its last request, and bounds the time for the
+// first request and the rest of a head. A request that arrives at the same moment is still served. The lock of the
+// server is held.
 func (c *conn) closeIfIdle() {
 	switch {
 	case c.loop != nil:
 		c.loop.Wake()
-	case !c.busy.Load():
-		c.Conn.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // it is closed then
 	case c.heading.Load():
 		c.hurry()
+	case c.busy.Load():
+	case c.served.Load():
+		c.Conn.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // it is closed then
+	default:
+		c.Conn.SetReadDeadline(c.server.headUntil()) //nolint:errcheck // it is closed then
 	}
 }
 
@@ -390,7 +397,7 @@ func (c *conn) handOver(read []byte) {
 	c.Conn.SetDeadline(time.Time{}) //nolint:errcheck // net/http sees it
 	c.server.state(c.Conn, http.StateHijacked)
 	c.detach() // net/http may be slow to take it
-	c.rest.put(c.Conn, bytes.Clone(read), c.served)
+	c.rest.put(c.Conn, bytes.Clone(read), c.served.Load())
 }
 
 // exchanged is all that one request needs, in one allocation.
@@ -442,7 +449,9 @@ func (c *conn) answer(x *exchanged, text string) (more bool) {
 		ctx.end()
 		w.free()
 	}()
-	c.served, c.answered = true, false
+	if c.answered = false; !c.served.Load() {
+		c.served.Store(true)
+	}
 	c.server.HTTP.Handler.ServeHTTP(w, &x.request)
 	c.answered = w.end() == nil
 	return c.answered && !w.closes

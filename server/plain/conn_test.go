@@ -337,6 +337,39 @@ func TestShutdownDuringAHead(t *testing.T) {
 	}
 }
 
+// TestShutdownOfNewConnections: a client that has connected just before Shutdown, or connects while it begins, cannot
+// know that the server ends. It has a second for its request, also for one that net/http serves. A connection that
+// had its request ends at once. They were closed, and the client had no response.
+func TestShutdownOfNewConnections(t *testing.T) {
+	for _, text := range []string{"GET / HTTP/1.1\r\nHost: h\r\n\r\n", "GET / HTTP/1.0\r\n\r\n"} {
+		s, addr := serve(t, echo)
+		soon, never, had := dial(t, addr), dial(t, addr), dial(t, addr)
+		ask(t, had, bufio.NewReader(had), "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		began, ended := time.Now(), make(chan error, 1)
+		go func() { ended <- s.Shutdown(t.Context()) }()
+		until(t, "Shutdown has begun", s.closing.Load)
+		if _, err := had.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("a connection that had its request: %v", err)
+		}
+		io.WriteString(soon, text)
+		resp, err := http.ReadResponse(bufio.NewReader(soon), nil)
+		if err != nil || resp.StatusCode != 200 || !resp.Close {
+			t.Errorf("%q: %+v %v", text, resp, err)
+		}
+		select {
+		case err := <-ended:
+			if took := time.Since(began); err != nil || took > defaultHead/2 {
+				t.Errorf("%v after %v", err, took)
+			}
+		case <-time.After(2 * defaultHead):
+			t.Fatal("Shutdown waits for a client that sends nothing")
+		}
+		if _, err := never.Read(make([]byte, 1)); err == nil {
+			t.Error("a response to nothing")
+		}
+	}
+}
+
 // TestTimes: a client that sends nothing, or never completes a head, is disconnected.
 func TestTimes(t *testing.T) {
 	s := &Server{HTTP: &http.Server{Handler: echo, IdleTimeout: 50 * time.Millisecond, ReadHeaderTimeout: 50 * time.Millisecond}}

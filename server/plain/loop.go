@@ -77,12 +77,11 @@ func (c *conn) receive() next {
 		if err != eventloop.ErrNotReady {
 			return c.lost()
 		}
-		// must come after busy is set: see closeIfIdle
-		if c.phase == between && c.server.closing.Load() {
-			return ended
-		}
 		until := c.ends()
-		if c.phase == inHead && c.server.closing.Load() {
+		if c.phase != inBody && c.server.closing.Load() { // must come after busy is set: see closeIfIdle
+			if c.phase == between && c.served.Load() {
+				return ended
+			}
 			until = min(until, c.loop.Now()+int64(time.Until(c.server.headUntil())))
 		}
 		if c.loop.Now() >= until {

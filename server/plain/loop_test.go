@@ -41,6 +41,7 @@ func TestInLoops(t *testing.T) {
 		"ShutdownGivesUp":                           TestShutdownGivesUp,
 		"ShutdownOfIdleConnections":                 TestShutdownOfIdleConnections,
 		"ShutdownDuringAHead":                       TestShutdownDuringAHead,
+		"ShutdownOfNewConnections":                  TestShutdownOfNewConnections,
 		"Times":                                     TestTimes,
 		"States":                                    TestStates,
 		"SlowBodyIsHandedOver":                      TestSlowBodyIsHandedOver,

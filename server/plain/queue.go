@@ -11,13 +11,14 @@ import (
 // Only that http.Server closes it.
 type queue struct {
 	listener net.Listener
+	server   *Server
 	conns    chan net.Conn
 	once     sync.Once
 	closed   chan struct{}
 }
 
-func newQueue(l net.Listener) *queue {
-	return &queue{listener: l, conns: make(chan net.Conn), closed: make(chan struct{})}
+func newQueue(l net.Listener, s *Server) *queue {
+	return &queue{listener: l, server: s, conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
 // put passes a connection to the http.Server, with the bytes that were read from it. served reports
@@ -34,9 +35,11 @@ func (q *queue) put(c net.Conn, read []byte, served bool) {
 	if g, ok := q.listener.(Guarded); ok {
 		c = g.Guard(c, served)
 	}
+	q.server.handsOver(c)
 	select {
 	case q.conns <- c:
 	case <-q.closed:
+		q.server.hasEnded(c)
 		c.Close()
 	}
 }

@@ -44,9 +44,13 @@ type Server struct {
 	serving map[*queue]struct{}
 	conns   map[*conn]struct{}
 	closing atomic.Bool
-	closed  time.Time      // when closing was set; read it after closing
-	open    sync.WaitGroup // connections
-	hangups *hangups       // while something is served; nil if the system cannot report them
+	closed  time.Time                      // when closing was set; read it after closing
+	cutOff  bool                           // Close was called
+	open    sync.WaitGroup                 // connections, and loops that accept them
+	late    map[net.Conn]struct{}          // connections that were handed over after closing was set, and are open
+	told    func(net.Conn, http.ConnState) // the http.Server's ConnState, as it was given
+	tells   sync.Once                      // sets told
+	hangups *hangups                       // while something is served; nil if the system cannot report them
 }
 
 const (
@@ -75,19 +79,23 @@ type Lingering interface {
 // connections must have completed their handshake. HTTP/2 connections are handed over to net/http.
 func (s *Server) Serve(l net.Listener) error {
 	defer l.Close()
-	q := newQueue(l)
+	q := newQueue(l, s)
 	ctx := context.Background()
 	if s.HTTP.BaseContext != nil {
 		ctx = s.HTTP.BaseContext(l)
 	}
 	ctx = context.WithValue(ctx, http.ServerContextKey, s.HTTP)
+	s.tells.Do(func() { s.told, s.HTTP.ConnState = s.HTTP.ConnState, s.changed })
 	if !s.begin(q) {
 		return http.ErrServerClosed
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- s.HTTP.Serve(q) }()
 	err := s.accept(ctx, l, q)
-	q.Close()
+	if !s.closing.Load() { // Shutdown closes it later: the last connections may have requests for net/http
+		q.Close()
+	}
+	s.open.Done()
 	s.mu.Lock()
 	delete(s.serving, q)
 	s.endHangups()
@@ -112,6 +120,7 @@ func (s *Server) begin(q *queue) bool {
 		s.hangups = newHangups()
 	}
 	s.serving[q] = struct{}{}
+	s.open.Add(1)
 	return true
 }
 
@@ -156,10 +165,12 @@ func (s *Server) accept(ctx context.Context, l net.Listener, q *queue) error {
 	}
 }
 
+// add reports false after Close. A connection that is accepted while Shutdown begins is served: its client cannot
+// know that the server ends.
 func (s *Server) add(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closing.Load() {
+	if s.cutOff {
 		return false
 	}
 	s.conns[c] = struct{}{}
@@ -186,14 +197,14 @@ func (s *Server) endHangups() {
 	}
 }
 
-// restOfHead is how long a client that has sent half a head has for the rest of it after Shutdown. net/http treats
-// such a connection as idle if it is older than 5 s.
+// restOfHead is how long a client that has sent half a head, or nothing since it connected, has for the rest of it
+// after Shutdown. net/http treats such a connection as idle if it is older than 5 s.
 const restOfHead = time.Second
 
-// headUntil returns when a head must be complete after Shutdown, at the latest.
+// headUntil returns when a first request, or a head that has begun, must be complete after Shutdown, at the latest.
 func (s *Server) headUntil() time.Time { return s.closed.Add(restOfHead) }
 
-// end stops accepting, and closes connections without a request in flight.
+// end stops accepting, and closes connections that have had a request and have none in flight.
 func (s *Server) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,12 +221,14 @@ func (s *Server) end() {
 }
 
 // Shutdown drains the server and then the http.Server behind it: requests in flight still get their
-// responses. Clients that have sent a part of a head have a second for the rest. It returns when all connections
-// are closed. If the context ends before that, it returns the context's error.
+// responses. Clients that have sent a part of a head, or have just connected, have a second for the rest. It returns
+// when all connections are closed. If the context ends before that, it returns the context's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.end()
 	done := make(chan struct{})
 	go func() { s.open.Wait(); close(done) }()
+	s.HTTP.SetKeepAlivesEnabled(false) // its idle connections need not wait for those here
+	s.awaitLate(ctx, done)
 	err := s.HTTP.Shutdown(ctx)
 	select {
 	case <-done:
@@ -225,6 +238,64 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// awaitLate waits while connections may be handed over, and until those that were have ended, but hardly longer than
+// clients have for a head: http.Server.Shutdown would drop the requests of which it has not got the whole head.
+func (s *Server) awaitLate(ctx context.Context, done <-chan struct{}) {
+	most := time.NewTimer(restOfHead + awake)
+	defer most.Stop()
+	select {
+	case <-done:
+	case <-most.C:
+		return
+	case <-ctx.Done():
+		return
+	}
+	ticker := time.NewTicker(restOfHead / 200)
+	defer ticker.Stop()
+	for first := true; first || s.isLate(); first = false { // one may have been handed over just before
+		select {
+		case <-ticker.C:
+		case <-most.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *Server) isLate() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.late) > 0
+}
+
+// handsOver notes a connection for awaitLate.
+func (s *Server) handsOver(c net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing.Load() {
+		if s.late == nil {
+			s.late = map[net.Conn]struct{}{}
+		}
+		s.late[c] = struct{}{}
+	}
+}
+
+// changed is the http.Server's ConnState.
+func (s *Server) changed(c net.Conn, to http.ConnState) {
+	if s.closing.Load() && (to == http.StateClosed || to == http.StateHijacked) {
+		s.hasEnded(c)
+	}
+	s.state(c, to)
+}
+
+// hasEnded takes back handsOver.
+func (s *Server) hasEnded(c net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.late, c)
 }
 
 // isBusy reports whether a request is in flight. Connections without one close by themselves.
@@ -243,6 +314,7 @@ func (s *Server) isBusy() bool {
 func (s *Server) Close() error {
 	s.end()
 	s.mu.Lock()
+	s.cutOff = true
 	for c := range s.conns {
 		c.Conn.Close()
 		c.hangup.hungUp() // the system reports nothing of a socket that is closed here
@@ -258,9 +330,10 @@ func (s *Server) logf(format string, args ...any) {
 	}
 }
 
+// state tells the caller's ConnState of a change.
 func (s *Server) state(c net.Conn, to http.ConnState) {
-	if s.HTTP.ConnState != nil {
-		s.HTTP.ConnState(c, to)
+	if s.told != nil {
+		s.told(c, to)
 	}
 }
 
