@@ -22,12 +22,12 @@ func (g *Gateway) Refused(r *http.Request, status int) {
 		return
 	}
 	client, _ := g.state.Load().client(r)
-	rec := newRecord(nil, r, client)
+	rec := newRecord(nil, r, client, log)
 	rec.entry.Status = status
 	if r.Method != http.MethodHead {
 		rec.entry.Bytes = int64(len(http.StatusText(status)) + len("\n"))
 	}
-	rec.write(log)
+	rec.write()
 }
 
 // Decisions in the access log, beside the outcomes of the policy.
@@ -42,10 +42,11 @@ type record struct {
 	http.ResponseWriter
 	entry accesslog.Entry
 	asked time.Time // when the request was forwarded
+	log   *accesslog.Log
 }
 
-func newRecord(w http.ResponseWriter, r *http.Request, client netip.Addr) *record {
-	rec := &record{ResponseWriter: w}
+func newRecord(w http.ResponseWriter, r *http.Request, client netip.Addr, log *accesslog.Log) *record {
+	rec := &record{ResponseWriter: w, log: log}
 	user, _, _ := r.BasicAuth()
 	rec.entry = accesslog.Entry{
 		Time: time.Now(), Client: client, User: user, Method: r.Method, Target: r.RequestURI, Protocol: r.Proto, Host: r.Host,
@@ -88,12 +89,16 @@ func (rec *record) passed(upstream string) {
 	}
 }
 
-func (rec *record) write(l *accesslog.Log) {
+// write writes the line.
+func (rec *record) write() {
+	if rec == nil {
+		return
+	}
 	rec.entry.Duration = time.Since(rec.entry.Time)
 	if !rec.asked.IsZero() && rec.entry.UpstreamTime == 0 {
 		rec.entry.UpstreamTime = time.Since(rec.asked)
 	}
-	l.Write(&rec.entry)
+	rec.log.Write(&rec.entry)
 }
 
 // WriteHeader records the status.

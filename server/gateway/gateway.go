@@ -236,7 +236,15 @@ type exchange struct {
 	verdict   policy.Verdict
 	response  responseWriter
 	record    *record             // in the access log; nil for none
+	free      func()              // what decide has kept
+	postponed bool                // the request has not ended when its handler returns
 	evaluated [1]policy.Evaluated // room for the one limit that most routes have
+}
+
+// end is called when the request has ended.
+func (x *exchange) end() {
+	x.free()
+	x.record.write()
 }
 
 // find finds the route of a request.
@@ -265,15 +273,19 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	mayAlias := s.distrust(r)
 	var rec *record
 	if log := g.accessLog.Load(); log != nil {
-		rec = newRecord(w, r, client)
+		rec = newRecord(w, r, client, log)
 		w = rec
-		defer rec.write(log)
 	}
+	x := &exchange{record: rec, free: func() {}}
+	defer func() {
+		if !x.postponed {
+			x.end()
+		}
+	}()
 	if r.Method == http.MethodConnect {
 		answer(w, http.StatusMethodNotAllowed, "this is a gateway, not a forward proxy")
 		return
 	}
-	x := &exchange{record: rec}
 	x.find(r, s, client, clientKey)
 	m, v := &x.match, &x.verdict
 	if mayAlias && !g.withoutAliases(w, r, s, m.Route) {
@@ -297,13 +309,12 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	free, err := g.decide(r, s, m, v, clientKey)
-	if err != nil {
+	var err error
+	if x.free, err = g.decide(r, s, m, v, clientKey); err != nil {
 		rec.decided(policy.Invalid.String(), "", 0)
 		g.failUnread(w, r, err)
 		return
 	}
-	defer free()
 	rec.decided(v.Outcome.String(), v.Limit, v.Delay)
 	g.policy.See(m.Request(), v, s.matchOf(v.Route))
 	w, r = s.onItsWay(w, r, v.Route)
@@ -338,7 +349,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case policy.Delay:
 		g.logEvents(v.Events())
 		g.counts.delayed.Add(1)
-		if !g.wait(w, r, s, v, clientKey) {
+		if g.postpone(w, r, s, x, clientKey) || !g.wait(w, r, s, v, clientKey) {
 			return
 		}
 	default:

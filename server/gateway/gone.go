@@ -5,6 +5,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/weirflow/weir/server/plain"
 )
 
 // net/http notices that a client of HTTP/1 has disconnected by reading from its connection, and
@@ -26,7 +28,7 @@ func WithConn(ctx context.Context, conn net.Conn) context.Context {
 // whileThere returns a context that ends when the client disconnects.
 func whileThere(ctx context.Context) (context.Context, context.CancelFunc) {
 	conn, ok := ctx.Value(connKey{}).(net.Conn)
-	if !ok {
+	if !ok || plain.NoticesHangup(ctx) {
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)

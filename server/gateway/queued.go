@@ -8,6 +8,7 @@ import (
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/adaptive"
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/plain"
 	"github.com/weirflow/weir/server/upstream"
 )
 
@@ -39,6 +40,17 @@ func (g *Gateway) Queued() (n int) {
 		n += r.queued.Len()
 	}
 	return n
+}
+
+// postpone has a request wait and be served after its handler has returned, where that is possible.
+func (g *Gateway) postpone(w http.ResponseWriter, r *http.Request, s *state, x *exchange, client string) bool {
+	x.postponed = plain.Later(r.Context(), func() {
+		defer x.end()
+		if g.wait(w, r, s, &x.verdict, client) {
+			g.serve(w, r, s, x, client)
+		}
+	})
+	return x.postponed
 }
 
 // wait queues a request until its turn. It reports false if the request was refused or has left.

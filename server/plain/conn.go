@@ -42,7 +42,7 @@ type conn struct {
 	skip    int        // how many line ends may still come before the next request: see skipEnds
 	scanned int        // bytes of a head that contain no end of it
 	head    int        // bytes of the head, in the phase body
-	next    *exchanged // the request whose body is awaited, in the phase body
+	next    *exchanged // the request whose body is awaited, in the phase body; or whose handler goes on Later
 	bounded bool       // the end of the phase is set: in until, or as the connection's deadline
 	until   int64      // when the phase ends, on the clock of the loop
 	waits   time.Time  // the read deadline that is set on the connection; zero if none is set
@@ -119,6 +119,7 @@ const (
 	over               // it is to be handed over to net/http
 	reads              // more has to be received
 	serves             // more was received already
+	later              // the handler goes on Later
 )
 
 // serveAll serves requests for as long as the next one comes soon.
@@ -246,16 +247,7 @@ func (c *conn) advance() next {
 	if c.n == 0 && c.loop != nil { // elsewhere, the client may be watched by reading into the buffer
 		c.giveBack() // the request may wait for long in a queue
 	}
-	if !c.answer(x, body) {
-		return ended
-	}
-	if x.request.Method == http.MethodPost {
-		c.skip = mostEnds
-	}
-	if c.n == 0 {
-		c.busy.Store(false)
-	}
-	return serves
+	return c.answer(x, body)
 }
 
 // enter begins a phase, unless it has begun.
@@ -426,8 +418,8 @@ func (b *body) Close() error {
 	return nil
 }
 
-// answer serves one request, which was parsed. It reports whether the connection can carry another one.
-func (c *conn) answer(x *exchanged, text string) (more bool) {
+// answer serves one request, which was parsed, and says how to go on.
+func (c *conn) answer(x *exchanged, text string) next {
 	r := &x.request
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
 	r.Body, r.RemoteAddr, r.TLS = http.NoBody, c.remote, c.tls
@@ -438,21 +430,46 @@ func (c *conn) answer(x *exchanged, text string) (more bool) {
 		x.request.Body = &x.body
 	}
 	x.response = newResponse(c, &x.request)
-	ctx, w := &x.ctx, &x.response
+	if c.answered = false; !c.served.Load() {
+		c.served.Store(true)
+	}
+	if c.handle(x, nil); x.ctx.rest != nil {
+		c.next = x
+		return later
+	}
+	return c.afterAnswer(x)
+}
+
+// handle calls the handler, or the rest of it, and sends what is left of its response.
+func (c *conn) handle(x *exchanged, rest func()) {
 	defer func() {
 		if thrown := recover(); thrown != nil {
-			more = false
+			x.ctx.rest = nil
 			if thrown != http.ErrAbortHandler { //nolint:errorlint // it is thrown as it is
 				c.server.logf("plain: panic serving a request: %v\n%s", thrown, debug.Stack())
 			}
 		}
-		ctx.end()
-		w.free()
 	}()
-	if c.answered = false; !c.served.Load() {
-		c.served.Store(true)
+	if rest != nil {
+		rest()
+	} else if c.server.HTTP.Handler.ServeHTTP(&x.response, &x.request); x.ctx.rest != nil {
+		return
 	}
-	c.server.HTTP.Handler.ServeHTTP(w, &x.request)
-	c.answered = w.end() == nil
-	return c.answered && !w.closes
+	c.answered = x.response.end() == nil
+}
+
+// afterAnswer ends a request, and says how to go on.
+func (c *conn) afterAnswer(x *exchanged) next {
+	x.ctx.end()
+	x.response.free()
+	if !c.answered || x.response.closes {
+		return ended
+	}
+	if x.request.Method == http.MethodPost {
+		c.skip = mostEnds
+	}
+	if c.n == 0 {
+		c.busy.Store(false)
+	}
+	return serves
 }

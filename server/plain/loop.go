@@ -50,7 +50,12 @@ func (c *conn) Serve() {
 		} else if n++; how == serves && n%mostInTurn == 0 && c.loop.Again() {
 			return
 		}
-		if how != serves {
+		switch how {
+		case serves:
+		case later:
+			go c.goOnLater()
+			return
+		default:
 			c.loop.Leave()
 			c.finish(how)
 			return

@@ -18,13 +18,14 @@ import (
 	"github.com/weirflow/weir/internal/seeds"
 )
 
-// TestInLoops runs the tests of connections again, for connections in loops.
+// TestInLoops runs the tests of connections again, for connections in loops: with handlers as they are, and with all
+// that they do Later.
 func TestInLoops(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("there are none on this system")
 	}
 	inLoops = true
-	defer func() { inLoops = false }()
+	defer func() { inLoops, allLater = false, false }()
 	for name, test := range map[string]func(*testing.T){
 		"PassLikeReverseProxy":                      TestPassLikeReverseProxy,
 		"ServerThatDoesNotReply":                    TestServerThatDoesNotReply,
@@ -54,7 +55,10 @@ func TestInLoops(t *testing.T) {
 		"UnsolicitedResponse":                       TestUnsolicitedResponse,
 		"LikeNetHTTP":                               TestLikeNetHTTP,
 	} {
+		allLater = false
 		t.Run(name, test)
+		allLater = true
+		t.Run(name+"/later", test)
 	}
 }
 
@@ -211,6 +215,7 @@ func TestEndsInEachState(t *testing.T) {
 		"in a body": "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhalf",
 		"served":    "GET / HTTP/1.1\r\nHost: h\r\n\r\n",
 		"waiting":   "GET /wait HTTP/1.1\r\nHost: h\r\n\r\n",
+		"later":     "GET /later HTTP/1.1\r\nHost: h\r\n\r\n",
 		"writing":   "GET /write HTTP/1.1\r\nHost: h\r\n\r\n",
 		"pipelined": strings.Repeat("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n", 5),
 		"handed":    "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
@@ -240,11 +245,18 @@ func TestEndsInEachState(t *testing.T) {
 					}
 				},
 				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					switch r.RequestURI {
-					case "/wait":
+					wait := func() {
 						select {
 						case <-r.Context().Done():
 						case <-release:
+						}
+					}
+					switch r.RequestURI {
+					case "/wait":
+						wait()
+					case "/later":
+						if !Later(r.Context(), wait) {
+							wait()
 						}
 					case "/write":
 						for range 200 {

@@ -21,8 +21,20 @@ import (
 // patience is how long a test waits for what must happen.
 const patience = 30 * time.Second
 
-// inLoops is set while tests run again for connections in loops.
-var inLoops bool
+// inLoops is set while tests run again for connections in loops, and allLater while all that handlers do is done
+// Later.
+var inLoops, allLater bool
+
+func handlerOf(h http.Handler) http.Handler {
+	if !allLater {
+		return h
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !Later(r.Context(), func() { h.ServeHTTP(w, r) }) {
+			h.ServeHTTP(w, r)
+		}
+	})
+}
 
 // listens returns a listener for a Server.
 func listens() (net.Listener, error) {
@@ -42,7 +54,7 @@ func serve(t testing.TB, h http.Handler) (*Server, string) {
 // serveBodies does so with a server that has Bodies, or has not.
 func serveBodies(t testing.TB, h http.Handler, bodies bool) (*Server, string) {
 	t.Helper()
-	s := &Server{Bodies: bodies, HTTP: &http.Server{Handler: h, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}}
+	s := &Server{Bodies: bodies, HTTP: &http.Server{Handler: handlerOf(h), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}}
 	l, err := listens()
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,9 @@ type requestContext struct {
 	context.Context
 	conn *conn
 
+	rest   func() // of the handler, for Later; nil for none
+	isRest bool   // Later was called
+
 	mu     sync.Mutex
 	inner  context.Context // nil until the first call of Done
 	cancel context.CancelFunc
@@ -52,8 +55,11 @@ func (c *requestContext) Err() error {
 // Value asks the inner context, if there is one. That is how contexts derived from this one find
 // it, and end with it without a goroutine of their own.
 func (c *requestContext) Value(key any) any {
-	if key == (connKey{}) {
+	switch key {
+	case connKey{}:
 		return c.conn
+	case requestKey{}:
+		return c
 	}
 	c.mu.Lock()
 	inner := c.inner
