@@ -444,6 +444,12 @@ type Evaluated struct {
 	Warned   int64 // from the limit's WarnAt on, how much of the limit is used, in percent; else 0
 }
 
+// IsOver reports whether the verdict is a refusal by the only limit, in memory: nothing goes on after it that
+// keeps the verdict or the request.
+func (v *Verdict) IsOver() bool {
+	return v.Outcome == Deny && v.rare == nil && v.charges == nil && v.shared == nil && v.late == nil
+}
+
 // Evaluated returns the evaluated limits in the order of the route, without shadow limits.
 func (v *Verdict) Evaluated() []Evaluated {
 	return v.AppendEvaluated(make([]Evaluated, 0, len(v.evaluated)))

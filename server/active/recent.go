@@ -110,10 +110,15 @@ func (r *recent) list() []seen {
 }
 
 // See lets the policy know of a request that was decided about: for the trial of a candidate, and for
-// previews.
-func (p *Policy) See(r *policy.Request, live *policy.Verdict, match string) {
+// previews. It reports whether there are any, which may keep the request.
+func (p *Policy) See(r *policy.Request, live *policy.Verdict, match string) (keeps bool) {
+	trial := p.trial.Load()
+	if trial == nil && p.recent.reads.Load() == nil {
+		return false
+	}
 	p.recent.add(r)
-	p.trial.Load().Decide(*r, live, match)
+	trial.Decide(*r, live, match)
+	return true
 }
 
 // A Preview is what another policy would have decided about the latest requests, beside the active one. Both

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/weirflow/weir/server/accesslog"
 	"github.com/weirflow/weir/server/active"
 	"github.com/weirflow/weir/server/listen"
+	"github.com/weirflow/weir/server/plain"
 	"github.com/weirflow/weir/server/policyfile"
 	"github.com/weirflow/weir/server/upstream"
 	"github.com/weirflow/weir/weirhttp"
@@ -62,8 +64,8 @@ type state struct {
 type route struct {
 	forward *forwarder
 	refused fallbackResponse
-	apart   map[string]fallbackResponse // by limit, for limits with a status of their own
-	failed  *fallbackResponse           // for requests whose upstream failed; nil for the defaults
+	apart   map[string]*fallbackResponse // by limit, for limits with a status of their own
+	failed  *fallbackResponse            // for requests whose upstream failed; nil for the defaults
 	queued  *policy.Queue
 	maxBody int64         // bytes; 0 is no bound
 	hold    time.Duration // how long a request goes on after its client has left; 0 is cut off at once
@@ -236,15 +238,34 @@ type exchange struct {
 	verdict   policy.Verdict
 	response  responseWriter
 	record    *record             // in the access log; nil for none
-	free      func()              // what decide has kept
+	free      func()              // what decide has kept; nil for nothing
 	postponed bool                // the request has not ended when its handler returns
+	simple    bool                // nothing has kept a part of the exchange, or of the request
 	evaluated [1]policy.Evaluated // room for the one limit that most routes have
 }
 
+// exchanges are used again after simple requests.
+var exchanges = sync.Pool{New: func() any { return new(exchange) }}
+
 // end is called when the request has ended.
 func (x *exchange) end() {
-	x.free()
+	if x.free != nil {
+		x.free()
+	}
 	x.record.write()
+}
+
+// endTurn is called when the handler of a request returns.
+func (x *exchange) endTurn(r *http.Request) {
+	if x.postponed {
+		return
+	}
+	x.end()
+	if x.simple {
+		*x = exchange{}
+		exchanges.Put(x)
+		plain.Reuse(r.Context())
+	}
 }
 
 // find finds the route of a request.
@@ -276,12 +297,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		rec = newRecord(w, r, client, log)
 		w = rec
 	}
-	x := &exchange{record: rec, free: func() {}}
-	defer func() {
-		if !x.postponed {
-			x.end()
-		}
-	}()
+	x := exchanges.Get().(*exchange)
+	x.record = rec
+	defer x.endTurn(r)
 	if r.Method == http.MethodConnect {
 		answer(w, http.StatusMethodNotAllowed, "this is a gateway, not a forward proxy")
 		return
@@ -316,7 +334,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	rec.decided(v.Outcome.String(), v.Limit, v.Delay)
-	g.policy.See(m.Request(), v, s.matchOf(v.Route))
+	seen := g.policy.See(m.Request(), v, s.matchOf(v.Route))
 	w, r = s.onItsWay(w, r, v.Route)
 	switch v.Outcome {
 	case policy.NoRoute:
@@ -341,7 +359,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case policy.Deny:
 		g.logEvents(v.Events())
-		g.refuse(w, r, s, v, v.Decision)
+		x.simple = g.refuse(w, r, s, v, v.Decision, x.evaluated[:0]) && !seen && v.IsOver()
 		return
 	case policy.Left:
 		g.leave(w, r, s, v, v.Err)
@@ -438,7 +456,7 @@ func (b *countingBody) Read(p []byte) (int, error) {
 func (g *Gateway) leave(w http.ResponseWriter, r *http.Request, s *state, v *policy.Verdict, err error) {
 	var limited *weir.LimitedError
 	if errors.As(err, &limited) {
-		g.refuse(w, r, s, v, limited.Decision)
+		g.refuse(w, r, s, v, limited.Decision, nil)
 		return
 	}
 	g.counts.canceled.Add(1)
@@ -449,8 +467,9 @@ func (g *Gateway) leave(w http.ResponseWriter, r *http.Request, s *state, v *pol
 	answer(w, http.StatusServiceUnavailable, "the wait was ended")
 }
 
-// refuse answers a request that a limit refused.
-func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, s *state, v *policy.Verdict, d weir.Decision) {
+// refuse answers a request that a limit refused. room is for what was evaluated; nil allocates. It reports whether
+// nothing has kept a part of the request.
+func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, s *state, v *policy.Verdict, d weir.Decision, room []policy.Evaluated) (simple bool) {
 	if v.Overloaded() {
 		g.counts.overloaded.Add(1)
 	} else {
@@ -459,17 +478,24 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, s *state, v *po
 	if rec := recordOf(w); rec != nil {
 		rec.decided(policy.Deny.String(), v.Limit, 0) // a queued request can still be refused
 	}
-	g.closeIfLeaving(w.Header())
-	s.tells(w.Header(), v.Evaluated())
-	weirhttp.SetRetryAfter(w.Header(), d)
-	refused, ok := s.routes[v.Route].apart[v.Limit]
-	if !ok {
-		refused = s.routes[v.Route].refused
+	h := w.Header()
+	g.closeIfLeaving(h)
+	s.tells(h, v.AppendEvaluated(room))
+	weirhttp.SetRetryAfter(h, d)
+	route := &s.routes[v.Route]
+	refused := &route.refused
+	if apart := route.apart[v.Limit]; apart != nil {
+		refused = apart
+	}
+	if refused.stale == 0 && refused.other == nil {
+		refused.Write(w, r, v.Limit)
+		return true
 	}
 	fallback := func(w http.ResponseWriter) { refused.Write(w, r, v.Limit) }
-	if !g.sendFallback(w, r, &refused, "refused", fallback) {
+	if !g.sendFallback(w, r, refused, "refused", fallback) {
 		fallback(w)
 	}
+	return false
 }
 
 // answer writes a response of the gateway's own.

@@ -27,9 +27,10 @@ func (g *Gateway) newRoute(file *policyfile.File, r *policy.Route, old *state) r
 		failed := g.newRefusal(file, r, r.Failed)
 		c.failed = &failed
 	}
-	c.apart = map[string]fallbackResponse{}
+	c.apart = map[string]*fallbackResponse{}
 	for name, refused := range file.Policy.RefusedBy(r) {
-		c.apart[name] = g.newRefusal(file, r, refused)
+		own := g.newRefusal(file, r, refused)
+		c.apart[name] = &own
 	}
 	return c
 }

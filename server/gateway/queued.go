@@ -58,7 +58,7 @@ func (g *Gateway) wait(w http.ResponseWriter, r *http.Request, s *state, v *poli
 	place, err := g.join(&s.routes[v.Route], client, v.Limit, v.Delay)
 	if err != nil {
 		v.Cancel()
-		g.refuse(w, r, s, v, err.Decision)
+		g.refuse(w, r, s, v, err.Decision, nil)
 		return false
 	}
 	defer place.Leave()

@@ -228,8 +228,8 @@ func (c *conn) advance() next {
 			return reads
 		}
 		head := string(read[:c.scanned+i+len(emptyLine)])
-		x := &exchanged{}
-		if c.isLong(head) || !parse(head, &x.request, c.server.Bodies) || x.request.ContentLength > int64(len(c.lent)-len(head)) {
+		x := exchanges.Get().(*exchanged)
+		if c.isLong(head) || !x.parse(head, c.server.Bodies) || x.request.ContentLength > int64(len(c.lent)-len(head)) {
 			return over
 		}
 		c.head, c.next = len(head), x
@@ -392,14 +392,6 @@ func (c *conn) handOver(read []byte) {
 	c.rest.put(c.Conn, bytes.Clone(read), c.served.Load())
 }
 
-// exchanged is all that one request needs, in one allocation.
-type exchanged struct {
-	ctx      requestContext
-	request  http.Request
-	response response
-	body     body
-}
-
 // A body is that of a request. It was received before the request is served.
 type body struct{ unread string }
 
@@ -429,7 +421,7 @@ func (c *conn) answer(x *exchanged, text string) next {
 		x.body.unread = text
 		x.request.Body = &x.body
 	}
-	x.response = newResponse(c, &x.request)
+	x.response.begin(c, &x.request)
 	if c.answered = false; !c.served.Load() {
 		c.served.Store(true)
 	}
@@ -462,11 +454,15 @@ func (c *conn) handle(x *exchanged, rest func()) {
 func (c *conn) afterAnswer(x *exchanged) next {
 	x.ctx.end()
 	x.response.free()
-	if !c.answered || x.response.closes {
-		return ended
-	}
+	goesOn := c.answered && !x.response.closes
 	if x.request.Method == http.MethodPost {
 		c.skip = mostEnds
+	}
+	if x.ctx.reuse {
+		x.putBack()
+	}
+	if !goesOn {
+		return ended
 	}
 	if c.n == 0 {
 		c.busy.Store(false)

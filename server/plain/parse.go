@@ -15,18 +15,19 @@ const (
 	maxFields = 64
 )
 
-// parse reads the head of a request, from the request line to the empty line, into r. It reports
+// parse reads the head of a request, from the request line to the empty line. It reports
 // false for every request that is not plain. Each request that it accepts, http.ReadRequest accepts
 // too, with the same result. With bodies, a POST that says how long its body is can be plain, too.
-func parse(head string, r *http.Request, bodies bool) bool {
+func (x *exchanged) parse(head string, bodies bool) bool {
+	r := &x.request
 	line, rest, ok := httpsyntax.CutLine(head)
-	if !ok || !parseLine(line, r) || r.Method == http.MethodPost && !bodies {
+	if !ok || !x.parseLine(line) || r.Method == http.MethodPost && !bodies {
 		return false
 	}
-	r.ContentLength = 0
-	r.Header = make(http.Header, 8)
-	var values []string // of all fields, in one allocation
-	r.Host = ""
+	if r.Header == nil {
+		r.Header = make(http.Header, fewFields)
+	}
+	values := x.values[:0]
 	for n := 0; ; n++ {
 		var name, value string
 		if name, value, rest, ok = cutField(rest); !ok || n > maxFields {
@@ -62,8 +63,8 @@ func parse(head string, r *http.Request, bodies bool) bool {
 			r.Header[name] = append(old, value)
 			continue
 		}
-		if values == nil {
-			values = make([]string, 0, 8)
+		if len(values) == cap(values) {
+			values = make([]string, 0, fewFields)
 		}
 		values = append(values, value)
 		r.Header[name] = values[len(values)-1 : len(values) : len(values)]
@@ -71,7 +72,7 @@ func parse(head string, r *http.Request, bodies bool) bool {
 }
 
 // parseLine parses the request line.
-func parseLine(line string, r *http.Request) bool {
+func (x *exchanged) parseLine(line string) bool {
 	method, line, ok := strings.Cut(line, " ")
 	if !ok {
 		return false
@@ -85,11 +86,26 @@ func parseLine(line string, r *http.Request) bool {
 	if !ok || target == "" || target[0] != '/' || !isCanonical(target) {
 		return false
 	}
-	u, err := url.ParseRequestURI(target)
-	if err != nil {
-		return false
+	u := &x.url
+	if path, query, asks := strings.Cut(target, "?"); isUnreserved(path) && asks == (query != "") {
+		u.Path, u.RawQuery = path, query
+	} else {
+		var err error
+		if u, err = url.ParseRequestURI(target); err != nil {
+			return false
+		}
 	}
-	r.Method, r.RequestURI, r.URL = method, target, u
+	x.request.Method, x.request.RequestURI, x.request.URL = method, target, u
+	return true
+}
+
+// isUnreserved reports whether a path has only bytes that need no decoding: url.ParseRequestURI takes it as it is.
+func isUnreserved(path string) bool {
+	for _, c := range []byte(path) {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '-' || c > '9') && c != '_' { // - . / and digits
+			return false
+		}
+	}
 	return true
 }
 

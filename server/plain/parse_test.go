@@ -93,16 +93,16 @@ var parsedWithBodies = []struct {
 
 func TestParse(t *testing.T) {
 	for _, c := range parsed {
-		if got := parse(c.head, new(http.Request), false); got != c.plain {
+		if got := new(exchanged).parse(c.head, false); got != c.plain {
 			t.Errorf("%q: %v", c.head, got)
 		}
 		likeNetHTTP(t, c.head)
 	}
 	for _, c := range parsedWithBodies {
-		if got := parse(c.head, new(http.Request), true); got != c.plain {
+		if got := new(exchanged).parse(c.head, true); got != c.plain {
 			t.Errorf("%q: %v", c.head, got)
 		}
-		if strings.HasPrefix(c.head, "POST") && parse(c.head, new(http.Request), false) {
+		if strings.HasPrefix(c.head, "POST") && new(exchanged).parse(c.head, false) {
 			t.Errorf("%q is plain without Bodies", c.head)
 		}
 		likeNetHTTP(t, c.head)
@@ -123,8 +123,9 @@ func FuzzParse(f *testing.F) {
 // likeNetHTTP compares parse with http.ReadRequest.
 func likeNetHTTP(t *testing.T, head string) {
 	t.Helper()
-	r := new(http.Request)
-	if !parse(head, r, true) {
+	x := new(exchanged)
+	r := &x.request
+	if !x.parse(head, true) {
 		return
 	}
 	if !strings.HasSuffix(head, "\r\n\r\n") || strings.Count(head, "\r\n\r\n") != 1 {
@@ -171,7 +172,8 @@ func TestBegins(t *testing.T) {
 
 // TestCanonicalNames: names have net/http's form.
 func TestCanonicalNames(t *testing.T) {
-	r := new(http.Request)
+	x := new(exchanged)
+	r := &x.request
 	var head bytes.Buffer
 	head.WriteString("GET / HTTP/1.1\r\nhOST: a\r\n")
 	names := []string{"x-a", "X-B", "accept-encoding", "dnt", "x_y", "!#$"}
@@ -179,7 +181,7 @@ func TestCanonicalNames(t *testing.T) {
 		head.WriteString(n + ": v\r\n")
 	}
 	head.WriteString(crlf)
-	if !parse(head.String(), r, false) {
+	if !x.parse(head.String(), false) {
 		t.Fatal("not plain")
 	}
 	for _, n := range names {

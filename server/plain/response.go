@@ -42,8 +42,13 @@ type response struct {
 	err      error // of writing to the connection
 }
 
-func newResponse(c *conn, r *http.Request) response {
-	return response{conn: c, request: r, header: make(http.Header, 8), length: -1, closes: r.Close}
+// begin begins the response to a request, with the header that it has from another response, which is empty.
+func (w *response) begin(c *conn, r *http.Request) {
+	h := w.header
+	if h == nil {
+		h = make(http.Header, fewFields)
+	}
+	*w = response{conn: c, request: r, header: h, length: -1, closes: r.Close}
 }
 
 // free returns the buffer to the pool. Later writes of the handler fail.

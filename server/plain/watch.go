@@ -16,6 +16,7 @@ type requestContext struct {
 
 	rest   func() // of the handler, for Later; nil for none
 	isRest bool   // Later was called
+	reuse  bool   // Reuse was called
 
 	mu     sync.Mutex
 	inner  context.Context // nil until the first call of Done
