@@ -184,7 +184,10 @@ func setXRateLimit(h http.Header, all []string) {
 // (weir.Never), it sets nothing.
 func SetRetryAfter(h http.Header, d weir.Decision) {
 	if d.RetryAfter != weir.Never {
-		h.Set("Retry-After", integer(max(seconds(d.RetryAfter), 1)))
+		var buf [24]byte
+		v := freeFieldValues.Get().(*fieldValues)
+		h["Retry-After"] = v.newList(v.newText(appendInteger(buf[:0], max(seconds(d.RetryAfter), 1))))
+		freeFieldValues.Put(v)
 	}
 }
 

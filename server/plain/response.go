@@ -118,23 +118,47 @@ func (w *response) line(status int) {
 	w.out = append(w.out, crlf...)
 }
 
-// fields writes the header fields in the order of their names, except those in but.
+// headerField is a field of a header, with its values.
+type headerField struct {
+	name   string
+	values []string
+}
+
+// fields writes the header fields in the order of their names, except those in but, whose names begin with C or T.
 func (w *response) fields(but ...string) {
-	var few [24]string
-	names := few[:0]
-	for name := range w.header {
-		if !slices.Contains(but, name) && !strings.HasPrefix(name, http.TrailerPrefix) && !slices.Contains(w.trailers, name) {
-			names = append(names, name)
+	var few [12]headerField
+	all := few[:0]
+	for name, values := range w.header {
+		if name == "" || (name[0] == 'C' || name[0] == 'T') && (slices.Contains(but, name) || strings.HasPrefix(name, http.TrailerPrefix)) ||
+			len(w.trailers) > 0 && slices.Contains(w.trailers, name) {
+			continue
 		}
+		all = append(all, headerField{name, values})
 	}
-	slices.Sort(names)
-	for _, name := range names {
-		if !httpsyntax.IsToken(name) {
+	sortFields(all)
+	for i := range all {
+		f := &all[i]
+		if !httpsyntax.IsToken(f.name) {
 			continue // like net/http
 		}
-		for _, value := range w.header[name] {
-			w.field(name, value)
+		for _, value := range f.values {
+			w.field(f.name, value)
 		}
+	}
+}
+
+// sortFields sorts a few fields faster than slices.SortFunc.
+func sortFields(all []headerField) {
+	if len(all) > 2*fewFields {
+		slices.SortFunc(all, func(a, b headerField) int { return strings.Compare(a.name, b.name) })
+		return
+	}
+	for i := 1; i < len(all); i++ {
+		f, at := all[i], i
+		for ; at > 0 && f.name < all[at-1].name; at-- {
+			all[at] = all[at-1]
+		}
+		all[at] = f
 	}
 }
 
@@ -144,9 +168,11 @@ func (w *response) field(name, value string) {
 	w.out = append(w.out, ": "...)
 	start := len(w.out)
 	w.out = append(w.out, trim(value)...)
-	for i := start; i < len(w.out); i++ {
-		if w.out[i] == '\r' || w.out[i] == '\n' {
-			w.out[i] = ' '
+	if strings.IndexByte(value, '\n') >= 0 || strings.IndexByte(value, '\r') >= 0 {
+		for i := start; i < len(w.out); i++ {
+			if w.out[i] == '\r' || w.out[i] == '\n' {
+				w.out[i] = ' '
+			}
 		}
 	}
 	w.out = append(w.out, crlf...)

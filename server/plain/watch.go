@@ -22,6 +22,8 @@ type requestContext struct {
 	inner  context.Context // nil until the first call of Done
 	cancel context.CancelFunc
 	ended  bool
+
+	isWatched atomic.Bool // inner is set, and stays
 }
 
 // Done starts to watch the connection at its first call. Its caller is about to wait.
@@ -31,6 +33,7 @@ func (c *requestContext) Done() <-chan struct{} {
 	defer c.mu.Unlock()
 	if c.inner == nil {
 		c.inner, c.cancel = context.WithCancel(c.Context)
+		c.isWatched.Store(true)
 		if c.ended {
 			c.cancel()
 		} else {
@@ -56,17 +59,14 @@ func (c *requestContext) Err() error {
 // Value asks the inner context, if there is one. That is how contexts derived from this one find
 // it, and end with it without a goroutine of their own.
 func (c *requestContext) Value(key any) any {
-	switch key {
-	case connKey{}:
+	switch key.(type) {
+	case connKey:
 		return c.conn
-	case requestKey{}:
+	case requestKey:
 		return c
 	}
-	c.mu.Lock()
-	inner := c.inner
-	c.mu.Unlock()
-	if inner != nil {
-		return inner.Value(key)
+	if c.isWatched.Load() {
+		return c.inner.Value(key)
 	}
 	return c.Context.Value(key)
 }
