@@ -4,7 +4,7 @@ import (
 	"bufio"
 	"io"
 	"net/http"
-	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -133,50 +133,19 @@ func TestLaterElsewhere(t *testing.T) {
 	}
 }
 
-// TestStackOfLater: what waits Later keeps less memory than a handler that waits, whose stack has grown.
+// TestStackOfLater: what waits Later has a goroutine without the handler's frames, which began with a small stack.
 func TestStackOfLater(t *testing.T) {
 	loops(t)
-	const n = 500
-	of := func(waits func(w http.ResponseWriter, r *http.Request, wait func())) uint64 {
-		var waiting atomic.Int32
-		s, addr := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			deep(64)
-			waits(w, r, func() {
-				waiting.Add(1)
-				<-r.Context().Done()
-			})
-		}))
-		var before, after runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		for range n {
-			io.WriteString(dial(t, addr), "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-		}
-		until(t, "all wait", func() bool { return waiting.Load() == n })
-		runtime.GC()
-		runtime.ReadMemStats(&after)
-		s.Close()
-		return (after.StackInuse - min(before.StackInuse, after.StackInuse)) / n
+	stack := make(chan string, 1)
+	_, addr := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		Later(r.Context(), func() { stack <- string(debug.Stack()) })
+	}))
+	c := dial(t, addr)
+	if got := ask(t, c, bufio.NewReader(c), "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); got != 200 {
+		t.Error(got)
 	}
-	later := of(func(_ http.ResponseWriter, r *http.Request, wait func()) {
-		if !Later(r.Context(), wait) {
-			t.Error("not later")
-		}
-	})
-	waits := of(func(_ http.ResponseWriter, _ *http.Request, wait func()) { wait() })
-	t.Logf("%d bytes of stack for a handler that waits, %d for one that waits later", waits, later)
-	if later > waits/2 {
-		t.Errorf("%d bytes of stack later, %d at once", later, waits)
+	text := <-stack
+	if strings.Contains(text, "ServeHTTP(") || strings.Contains(text, "eventloop.") || !strings.Contains(text, "goOnLater") {
+		t.Error(text)
 	}
-}
-
-// deep uses much of the stack.
-//
-//go:noinline
-func deep(n int) byte {
-	var room [128]byte
-	if n > 0 {
-		room[n%len(room)] = deep(n - 1)
-	}
-	return room[n%len(room)/2]
 }

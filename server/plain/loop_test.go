@@ -18,14 +18,14 @@ import (
 	"github.com/weirflow/weir/internal/seeds"
 )
 
-// TestInLoops runs the tests of connections again, for connections in loops: with handlers as they are, and with all
-// that they do Later.
+// TestInLoops runs the tests of connections again, for connections in loops: with handlers as they are, and all
+// requests reused, and with all that handlers do done Later.
 func TestInLoops(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("there are none on this system")
 	}
 	inLoops = true
-	defer func() { inLoops, allLater = false, false }()
+	defer func() { inLoops, allLater, allReused = false, false, false }()
 	for name, test := range map[string]func(*testing.T){
 		"PassLikeReverseProxy":                      TestPassLikeReverseProxy,
 		"ServerThatDoesNotReply":                    TestServerThatDoesNotReply,
@@ -55,10 +55,12 @@ func TestInLoops(t *testing.T) {
 		"UnsolicitedResponse":                       TestUnsolicitedResponse,
 		"LikeNetHTTP":                               TestLikeNetHTTP,
 	} {
-		allLater = false
+		allLater, allReused = false, false
 		t.Run(name, test)
+		allReused = name != "ContextEnds" // its handlers keep contexts
+		t.Run(name+"/reused", test)
 		allLater = true
-		t.Run(name+"/later", test)
+		t.Run(name+"/later and reused", test)
 	}
 }
 

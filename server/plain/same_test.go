@@ -21,17 +21,21 @@ import (
 // patience is how long a test waits for what must happen.
 const patience = 30 * time.Second
 
-// inLoops is set while tests run again for connections in loops, and allLater while all that handlers do is done
-// Later.
-var inLoops, allLater bool
+// inLoops is set while tests run again for connections in loops, allLater while all that handlers do is done
+// Later, and allReused while all requests are.
+var inLoops, allLater, allReused bool
 
 func handlerOf(h http.Handler) http.Handler {
-	if !allLater {
-		return h
+	later, reused := allLater, allReused
+	serve := func(w http.ResponseWriter, r *http.Request) {
+		if reused {
+			Reuse(r.Context())
+		}
+		h.ServeHTTP(w, r)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !Later(r.Context(), func() { h.ServeHTTP(w, r) }) {
-			h.ServeHTTP(w, r)
+		if !later || !Later(r.Context(), func() { serve(w, r) }) {
+			serve(w, r)
 		}
 	})
 }

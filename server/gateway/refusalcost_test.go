@@ -6,10 +6,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http/httptest"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/weirflow/weir/internal/raced"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/gateway"
 	"github.com/weirflow/weir/server/listen"
@@ -61,28 +63,48 @@ func (o *one) Accept() (c net.Conn, err error) {
 func (o *one) Close() error   { o.once.Do(func() { close(o.closed) }); return nil }
 func (o *one) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
 
-// BenchmarkRefusal is what a refused request costs the process besides the system's calls.
-func BenchmarkRefusal(b *testing.B) {
-	g := openGateway(b, parse(b, `
+// refuses has a gateway refuse n requests of one connection. begin is called before the first.
+func refuses(tb testing.TB, n int, begin func()) {
+	tb.Helper()
+	g := openGateway(tb, parse(tb, `
 limits: { l: { key: client.ip, leaky_bucket: { rate: 1/d, queue: 0 } } }
 upstreams: { up: { url: "http://127.0.0.1:9" } }
 routes: [{ match: /, upstream: up, limits: [l] }]
 `, ""), slog.New(slog.DiscardHandler))
-	first := httptest.NewRequestWithContext(b.Context(), "GET", "/", nil)
+	first := httptest.NewRequestWithContext(tb.Context(), "GET", "/", nil)
 	first.RemoteAddr = "127.0.0.1:1234"
 	g.ServeHTTP(httptest.NewRecorder(), first) // takes all that the limit admits
 	port := listen.NewPort(policy.Bounds{}, nil)
-	conn := &repeats{request: []byte("GET / HTTP/1.1\r\nHost: 127.0.0.1:18080\r\n\r\n"), left: b.N, done: make(chan struct{})}
+	conn := &repeats{request: []byte("GET / HTTP/1.1\r\nHost: 127.0.0.1:18080\r\n\r\n"), left: n, done: make(chan struct{})}
 	l := &one{conn: conn, closed: make(chan struct{})}
 	s := port.Front(g, slog.DiscardHandler, gateway.WithConn)
-	b.ReportAllocs()
-	b.ResetTimer()
 	ended := make(chan error, 1)
+	begin()
 	go func() { ended <- s.Serve(port.Listen(l, listen.Options{Address: "127.0.0.1:80"})) }()
 	<-conn.done
-	b.StopTimer()
 	if err := s.Shutdown(context.Background()); err != nil {
-		b.Error(err)
+		tb.Error(err)
 	}
 	<-ended
+	if got := g.Counts().Limited; got != uint64(n) {
+		tb.Errorf("%d of %d are refused", got, n)
+	}
+}
+
+// BenchmarkRefusal is what a refused request costs the process besides the system's calls.
+func BenchmarkRefusal(b *testing.B) {
+	b.ReportAllocs()
+	refuses(b, b.N, b.ResetTimer)
+}
+
+// TestRefusalAllocations: a plain refusal allocates the text of its request, and hardly anything else.
+func TestRefusalAllocations(t *testing.T) {
+	const n = 20_000
+	var before, after runtime.MemStats
+	refuses(t, n, func() { runtime.ReadMemStats(&before) })
+	runtime.ReadMemStats(&after)
+	got := float64(after.Mallocs-before.Mallocs) / n
+	if t.Logf("%.2f allocations for a refusal", got); got > 2 && !raced.Enabled { // the race detector empties pools
+		t.Errorf("%.2f allocations for a refusal, want 2 at most", got)
+	}
 }
