@@ -1,14 +1,60 @@
 package edge
 
 import (
+	"bufio"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/weirflow/weir/proof/servers"
 )
+
+// once sends each request once, over a connection that it keeps while the server does; http.Client would send some
+// again.
+type once struct {
+	closes bool // each request closes its connection
+	conn   net.Conn
+	in     *bufio.Reader
+}
+
+func (o *once) close() {
+	if o.conn != nil {
+		o.conn.Close()
+		o.conn = nil
+	}
+}
+
+func (o *once) send(method, url string, body io.Reader) (status int, text string, err error) {
+	req, err := http.NewRequest(method, url, body)
+	if err != nil {
+		return 0, "", err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Close = o.closes
+	if o.conn == nil {
+		if o.conn, err = net.Dial("tcp", req.URL.Host); err != nil {
+			return 0, "", err
+		}
+		o.conn.SetDeadline(time.Now().Add(servers.Patience))
+		o.in = bufio.NewReader(o.conn)
+	}
+	if err := req.Write(o.conn); err != nil {
+		return 0, "", err
+	}
+	resp, err := http.ReadResponse(o.in, req)
+	if err != nil {
+		return 0, "", err
+	}
+	all, err := io.ReadAll(resp.Body)
+	if resp.Close {
+		o.close()
+	}
+	return resp.StatusCode, string(all), err
+}
 
 // TestRestartAnswersOperators: while processes replace each other, every request to the admin address and to the
 // decisions by HTTP is answered, over new connections and over those that are kept.
@@ -25,33 +71,28 @@ routes: [ { match: /, upstream: up } ]
 	var all sync.WaitGroup
 	stop := sync.OnceFunc(func() { close(done); all.Wait() })
 	defer stop()
-	for i, url := range []string{d.admin + "/v1/usage?key=red&limit=pace", d.admin + "/readyz", decisions + "/v1/usage?key=red&limit=pace", decisions + "/v1/peek"} {
+	const peek = `{"limit":"pace","key":["red"]}`
+	for _, request := range []string{
+		"GET http://" + d.admin + "/v1/usage?key=red&limit=pace", "GET http://" + d.admin + "/readyz",
+		"GET http://" + decisions + "/v1/usage?key=red&limit=pace", "POST http://" + decisions + "/v1/peek",
+	} {
 		for _, kept := range []bool{true, false} {
-			transport := &http.Transport{DisableKeepAlives: !kept}
-			client := &http.Client{Transport: transport, Timeout: servers.Patience}
+			method, url, _ := strings.Cut(request, " ")
 			all.Go(func() {
-				defer transport.CloseIdleConnections()
+				c := &once{closes: !kept}
+				defer c.close()
 				for {
 					select {
 					case <-done:
 						return
 					default:
 					}
-					var resp *http.Response
-					var err error
-					if i == 3 {
-						resp, err = client.Post("http://"+url, "application/json", strings.NewReader(`{"limit":"pace","key":["red"]}`))
-					} else {
-						resp, err = client.Get("http://" + url)
+					var body io.Reader = http.NoBody
+					if method == "POST" {
+						body = strings.NewReader(peek)
 					}
-					if err != nil {
-						t.Errorf("%d, kept %v: %v", i, kept, err)
-						return
-					}
-					text, err := io.ReadAll(resp.Body)
-					resp.Body.Close()
-					if err != nil || resp.StatusCode != http.StatusOK {
-						t.Errorf("%d, kept %v: %d %s, %v", i, kept, resp.StatusCode, text, err)
+					if status, text, err := c.send(method, url, body); err != nil || status != http.StatusOK {
+						t.Errorf("%s, kept %v: %d %s, %v", request, kept, status, text, err)
 						return
 					}
 				}

@@ -35,6 +35,7 @@ type Admin struct {
 	pages    *dashboard.Pages
 	previews previews
 	secrets  atomic.Pointer[secrets]
+	replaced atomic.Bool   // another process serves the address
 	ending   chan struct{} // closed when the server shuts down: streams end
 }
 
@@ -61,10 +62,14 @@ type pages struct {
 	once  sync.Once
 }
 
-// Leave ends the streams.
+// Leave ends the streams. Where the process was replaced, clients send their next requests to the new one; what they
+// want changed, this one no longer changes.
 func (p *pages) Leave(replaced bool) {
 	p.end()
-	p.HTTP.Leave(replaced)
+	if replaced {
+		p.admin.replaced.Store(true)
+		p.Retire()
+	}
 }
 
 // Shutdown ends the streams, too: not every shutdown begins with Leave.
@@ -151,6 +156,10 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (a *Admin) serve(w http.ResponseWriter, r *http.Request, p *problem, isPage bool) {
 	if p != nil {
 		p.write(w)
+		return
+	}
+	if a.replaced.Load() && r.Method != http.MethodGet && r.Method != http.MethodHead {
+		(&problem{Title: "replaced", Status: http.StatusServiceUnavailable, Detail: "another process has taken over: send the request again"}).write(w)
 		return
 	}
 	if isPage {

@@ -366,7 +366,6 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case policy.Delay:
 		g.logEvents(v.Events())
-		g.counts.delayed.Add(1)
 		if g.postpone(w, r, s, x, clientKey) || !g.wait(w, r, s, v, clientKey) {
 			return
 		}
@@ -461,6 +460,9 @@ func (g *Gateway) leave(w http.ResponseWriter, r *http.Request, s *state, v *pol
 	}
 	g.counts.canceled.Add(1)
 	if errors.Is(err, context.Canceled) {
+		if rec := recordOf(w); rec != nil {
+			rec.entry.Decision = policy.Left.String()
+		}
 		abandon(r) // no client is left to respond to
 		return
 	}

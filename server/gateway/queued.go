@@ -62,6 +62,7 @@ func (g *Gateway) wait(w http.ResponseWriter, r *http.Request, s *state, v *poli
 		return false
 	}
 	defer place.Leave()
+	g.counts.delayed.Add(1)
 	ctx, stop := whileThere(r.Context())
 	defer stop()
 	if err := v.Wait(ctx); err != nil {
