@@ -445,9 +445,10 @@ type Evaluated struct {
 }
 
 // IsOver reports whether the verdict is a refusal by the only limit, in memory: nothing goes on after it that
-// keeps the verdict or the request.
+// keeps the verdict or the request. Stores may do so.
 func (v *Verdict) IsOver() bool {
-	return v.Outcome == Deny && v.rare == nil && v.charges == nil && v.shared == nil && v.late == nil
+	return v.Outcome == Deny && v.rare == nil && v.charges == nil && v.shared == nil && v.late == nil &&
+		len(v.evaluated) == 1 && v.evaluated[0].store == nil
 }
 
 // Evaluated returns the evaluated limits in the order of the route, without shadow limits.

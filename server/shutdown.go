@@ -33,14 +33,14 @@ func (s *server) shutdown(ctx context.Context, replaced bool) error {
 	if replaced {
 		most = lingerOnRestart
 	}
-	s.linger(ctx, grace, most)
+	s.linger(ctx, grace, most, replaced)
 	for _, faces := range s.inOrder() {
 		if !shutDown(grace, faces) {
 			return fmt.Errorf("requests were still in flight after %v: they were cut off", s.Grace)
 		}
 		if replaced {
 			// connections that were upgraded, which net/http no longer knows
-			s.linger(ctx, grace, s.Grace)
+			s.linger(ctx, grace, s.Grace, replaced)
 		}
 	}
 	if replaced {
@@ -98,15 +98,15 @@ func shutDown(ctx context.Context, faces []face.Face) bool {
 	return all
 }
 
-// linger waits until clients have left all faces, but at most for a while, and hardly at all where
-// the process is asked to stop while it waits.
-func (s *server) linger(ctx, grace context.Context, most time.Duration) {
+// linger waits until clients have left all faces, but at most for a while. A process that was replaced waits no
+// longer, or not at all, once it is asked to stop.
+func (s *server) linger(ctx, grace context.Context, most time.Duration, replaced bool) {
 	ticker := time.NewTicker(lingerTick)
 	defer ticker.Stop()
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	asked := ctx.Done()
-	if ctx.Err() != nil {
+	if !replaced && ctx.Err() != nil { // that is why it shuts down
 		asked = nil
 	}
 	for s.clients() > 0 {

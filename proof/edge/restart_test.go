@@ -302,6 +302,36 @@ func TestRestartLeavesWebSockets(t *testing.T) {
 	servers.Poll(t, "the old process ends", func() bool { return ended(d.pids[0]) })
 }
 
+// TestStopAfterRestart: a process that was replaced ends soon when it is asked to stop, and does not wait for a
+// WebSocket until the end of its grace.
+func TestStopAfterRestart(t *testing.T) {
+	t.Parallel()
+	up := newRawUpstream(t)
+	d := startDaemon(t, up.addr)
+	conn, err := net.Dial("tcp", d.gateway)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(2 * servers.Patience))
+	io.WriteString(conn, "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatal(resp, err)
+	}
+	d.restart(t)
+	began := time.Now()
+	if err := syscall.Kill(d.pids[0], syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	servers.Poll(t, "the old process ends", func() bool { return ended(d.pids[0]) })
+	if took := time.Since(began); took > 20*time.Second { // the grace is 30 s
+		t.Errorf("it ended after %v", took)
+	}
+	if got := statuses(send(t, d.gateway, last)); len(got) != 1 || got[0] != "200" {
+		t.Errorf("the new process: %v", got)
+	}
+}
+
 // TestSocketActivation starts weir as systemd does: with an open socket, and another for the
 // notification that it is ready.
 func TestSocketActivation(t *testing.T) {

@@ -17,12 +17,11 @@ func (g *Gateway) SetAccessLog(l *accesslog.Log) (before *accesslog.Log) { retur
 
 // Refused logs a request that was refused before it reached the gateway.
 func (g *Gateway) Refused(r *http.Request, status int) {
-	log := g.accessLog.Load()
-	if log == nil {
+	if g.accessLog.Load() == nil {
 		return
 	}
 	client, _ := g.state.Load().client(r)
-	rec := newRecord(nil, r, client, log)
+	rec := newRecord(nil, r, client, g)
 	rec.entry.Status = status
 	if r.Method != http.MethodHead {
 		rec.entry.Bytes = int64(len(http.StatusText(status)) + len("\n"))
@@ -42,11 +41,11 @@ type record struct {
 	http.ResponseWriter
 	entry accesslog.Entry
 	asked time.Time // when the request was forwarded
-	log   *accesslog.Log
+	to    *Gateway  // whose log the line goes to
 }
 
-func newRecord(w http.ResponseWriter, r *http.Request, client netip.Addr, log *accesslog.Log) *record {
-	rec := &record{ResponseWriter: w, log: log}
+func newRecord(w http.ResponseWriter, r *http.Request, client netip.Addr, to *Gateway) *record {
+	rec := &record{ResponseWriter: w, to: to}
 	user, _, _ := r.BasicAuth()
 	rec.entry = accesslog.Entry{
 		Time: time.Now(), Client: client, User: user, Method: r.Method, Target: r.RequestURI, Protocol: r.Proto, Host: r.Host,
@@ -89,7 +88,7 @@ func (rec *record) passed(upstream string) {
 	}
 }
 
-// write writes the line.
+// write writes the line, to the log that is in force now: a request may have waited, and the log that was then is closed.
 func (rec *record) write() {
 	if rec == nil {
 		return
@@ -98,7 +97,9 @@ func (rec *record) write() {
 	if !rec.asked.IsZero() && rec.entry.UpstreamTime == 0 {
 		rec.entry.UpstreamTime = time.Since(rec.asked)
 	}
-	rec.log.Write(&rec.entry)
+	if log := rec.to.accessLog.Load(); log != nil {
+		log.Write(&rec.entry)
+	}
 }
 
 // WriteHeader records the status.

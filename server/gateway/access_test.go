@@ -183,3 +183,38 @@ routes:
 		t.Errorf("%+v", n)
 	}
 }
+
+// TestAccessLogChangesWhileARequestWaits: the line of a request that waits goes to the log that is in force when it has
+// ended: the one before is closed then, and drops it.
+func TestAccessLogChangesWhileARequestWaits(t *testing.T) {
+	g, srv, _ := start(t, `
+limits: { paced: { leaky_bucket: { rate: 4/s, queue: 3 } } }
+upstreams: { up: { url: "URL" } }
+routes: [{ match: /, upstream: up, limits: [paced] }]
+`, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
+	before := logged(t, g.SetAccessLog, "json")
+	ended := make(chan int, 2)
+	for range 2 {
+		go func() {
+			resp, err := srv.Client().Get(srv.URL + "/")
+			if err != nil {
+				ended <- 0
+				return
+			}
+			resp.Body.Close()
+			ended <- resp.StatusCode
+		}()
+	}
+	eventually(t, "one waits", func() bool { return g.Queued() == 1 })
+	if got := <-ended; got != 200 {
+		t.Fatal(got)
+	}
+	after := logged(t, g.SetAccessLog, "json")
+	if got := <-ended; got != 200 {
+		t.Fatal(got)
+	}
+	srv.Close() // all has ended
+	if first, second := before(), after(); len(first)+len(second) != 2 || len(second) == 0 {
+		t.Errorf("%q before, %q after", first, second)
+	}
+}

@@ -269,6 +269,12 @@ func (e *edge) Draining() int { return e.port.Counts().Open }
 // Shutdown lets requests in flight end. Clients that stall in the middle of a body do not hold it up.
 func (e *edge) Shutdown(ctx context.Context) error {
 	e.port.Drain()
+	var all sync.WaitGroup
+	for _, l := range e.listeners {
+		l.Stop()
+		all.Go(func() { l.Settle(ctx) })
+	}
+	all.Wait()
 	return e.server.Shutdown(ctx)
 }
 

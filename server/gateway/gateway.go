@@ -293,8 +293,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	client, clientKey := s.client(r)
 	mayAlias := s.distrust(r)
 	var rec *record
-	if log := g.accessLog.Load(); log != nil {
-		rec = newRecord(w, r, client, log)
+	if g.accessLog.Load() != nil {
+		rec = newRecord(w, r, client, g)
 		w = rec
 	}
 	x := exchanges.Get().(*exchange)

@@ -113,6 +113,8 @@ type Listener struct {
 	mu     sync.Mutex
 	apart  map[net.Conn]struct{} // connections that are being prepared, or linger
 	ending bool
+
+	preparing atomic.Int32 // how many are being prepared
 }
 
 type accepted struct {
@@ -151,6 +153,25 @@ func (l *Listener) Stop() {
 		l.Listener.Close()
 	}
 }
+
+// Settle waits for handshakes that are in progress after Stop, for restOfHandshake at most.
+func (l *Listener) Settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, restOfHandshake)
+	defer cancel()
+	ticker := time.NewTicker(restOfHandshake / 100)
+	defer ticker.Stop()
+	for l.preparing.Load() > 0 {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// restOfHandshake is how long a client that has just connected has for the TLS handshake, or the PROXY header, as a
+// shutdown begins.
+const restOfHandshake = time.Second
 
 // Close closes the listener, and the connections that Accept has not returned.
 func (l *Listener) Close() error { return l.close() }
@@ -204,7 +225,9 @@ func (l *Listener) acceptAll() {
 			c.Close()
 			return
 		}
+		l.preparing.Add(1)
 		l.wg.Go(func() {
+			defer l.preparing.Add(-1)
 			conn := l.prepare(c)
 			l.mu.Lock()
 			delete(l.apart, c)
