@@ -41,11 +41,14 @@ func startReturning() (stop func()) {
 		tick := time.NewTicker(returnEvery)
 		defer tick.Stop()
 		r := returning{read: readHeap, collect: debug.FreeOSMemory}
-		for {
+		for first := true; ; first = false {
 			select {
 			case <-over:
 				return
 			case <-tick.C:
+				if first {
+					_ = dropProgramPages() // it only saves memory
+				}
 				r.look()
 			}
 		}

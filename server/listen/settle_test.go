@@ -33,7 +33,9 @@ func (m *inMemory) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0,
 // fromLoopback is a connection from an address that may send a PROXY header.
 type fromLoopback struct{ net.Conn }
 
-func (fromLoopback) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1234} }
+func (fromLoopback) RemoteAddr() net.Addr {
+	return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1234}
+}
 
 // TestSettle: a client that has connected just before the end has a second for what comes before its first request,
 // and is accepted then; one that sends nothing is not waited for any longer.
