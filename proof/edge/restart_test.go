@@ -268,23 +268,30 @@ func TestRestartLetsRequestsEnd(t *testing.T) {
 	servers.Poll(t, "the old process ends", func() bool { return ended(d.pids[0]) })
 }
 
-// TestRestartLeavesWebSockets: an upgraded connection goes on in the old process, beside the new
-// one.
-func TestRestartLeavesWebSockets(t *testing.T) {
-	t.Parallel()
-	up := newRawUpstream(t)
-	d := startDaemon(t, up.addr)
+// upgraded opens a WebSocket, which the test closes.
+func (d *daemon) upgraded(t *testing.T) (net.Conn, *bufio.Reader) {
+	t.Helper()
 	conn, err := net.Dial("tcp", d.gateway)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	t.Cleanup(func() { conn.Close() })
 	conn.SetDeadline(time.Now().Add(2 * servers.Patience))
 	io.WriteString(conn, "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	r := bufio.NewReader(conn)
 	if resp, err := http.ReadResponse(r, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatal(resp, err)
 	}
+	return conn, r
+}
+
+// TestRestartLeavesWebSockets: an upgraded connection goes on in the old process, beside the new
+// one.
+func TestRestartLeavesWebSockets(t *testing.T) {
+	t.Parallel()
+	up := newRawUpstream(t)
+	d := startDaemon(t, up.addr)
+	conn, r := d.upgraded(t)
 	d.restart(t)
 	deadline := time.After(7 * time.Second) // longer than a restart waits for idle clients
 	for over := false; !over; {
@@ -308,16 +315,7 @@ func TestStopAfterRestart(t *testing.T) {
 	t.Parallel()
 	up := newRawUpstream(t)
 	d := startDaemon(t, up.addr)
-	conn, err := net.Dial("tcp", d.gateway)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(2 * servers.Patience))
-	io.WriteString(conn, "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-	if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatal(resp, err)
-	}
+	d.upgraded(t)
 	d.restart(t)
 	began := time.Now()
 	if err := syscall.Kill(d.pids[0], syscall.SIGTERM); err != nil {

@@ -67,8 +67,8 @@ type conn struct {
 
 type connKey struct{}
 
-// NewHTTP returns a face that serves a handler on a listener. A shutdown does not ask clients to
-// close connections that they keep open, and does not wait for them.
+// NewHTTP returns a face that serves a handler on a listener. A shutdown closes the connections that clients keep open
+// without a request, and gives those a second that have just connected. Retire asks clients to close them before.
 func NewHTTP(l net.Listener, h http.Handler, log *slog.Logger) *HTTP {
 	f := &HTTP{listener: &stoppable{Listener: l, closed: make(chan struct{})}, address: l.Addr().String(), handler: h, conns: map[net.Conn]*conn{}, inFlight: map[*exchange]struct{}{}}
 	f.server = &http.Server{

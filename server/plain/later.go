@@ -4,8 +4,8 @@ import "context"
 
 // Later has the rest of a handler run in a goroutine of its own, once the handler has returned. A handler that is
 // about to wait for long calls it last: the stack of a new goroutine is small, while the handler's has grown to what
-// it has called, and would be kept while the request waits. The rest gets the same request and ResponseWriter, which the handler must not
-// use after Later; the request ends when the rest returns.
+// it has called, and would be kept while the request waits. The rest uses the same request and ResponseWriter, which
+// the handler must not use after Later; the request ends when the rest returns.
 //
 // It reports false where the handler's goroutine is the connection's own, or is the rest already. Then the handler
 // waits by itself. ctx is the request's context, or derived from it.
