@@ -82,7 +82,7 @@ func TestAReadingOfAnotherClock(t *testing.T) {
 	if err := k.SetLimit(hourly); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := k.makeRoom(k.reading(true), true); !ok {
+	if _, ok := k.makeRoom(0, k.reading(true), true); !ok {
 		t.Error("no room")
 	}
 	if got := k.Stats(); got.EvictedIdle != 0 || got.EvictedFull != 1 {

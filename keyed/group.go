@@ -120,7 +120,7 @@ func (g *Group[K]) take(charges []Charge[K]) weir.Decision {
 		now, wall := holds[short].grip.now, holds[short].grip.s.array.version.wall
 		g.release(holds, true)
 		k := holds[short].k
-		wait, ok := k.makeRoom(now, wall)
+		wait, ok := k.makeRoom(holds[short].grip.h, now, wall)
 		switch h := &holds[short]; {
 		case ok:
 			h.token = true

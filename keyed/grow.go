@@ -39,7 +39,7 @@ func (k *Limiter[K]) newSegment(prefix uint64) *segment[K] {
 		shelves = grown
 	}
 	at := shelves[len(shelves)-1]
-	s := &segment[K]{table: k, prefix: prefix, idle: at.bounds[idleBounds].of(k.segments % 64), ranks: at.bounds[rankBounds].of(k.segments % 64)}
+	s := &segment[K]{table: k, index: k.segments, prefix: prefix, idle: at.bounds[idleBounds].of(k.segments % 64), ranks: at.bounds[rankBounds].of(k.segments % 64)}
 	s.mu.Lock() // before other goroutines can find it
 	at.segments[k.segments%64].Store(s)
 	k.segments++

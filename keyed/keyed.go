@@ -77,7 +77,6 @@ type Limiter[K comparable] struct {
 	stats    counters
 	shelves  atomic.Pointer[[]*shelf[K]]
 	ranked   atomic.Bool // segments keep bounds of ranks
-	hand     hand        // guarded by room
 	segments int
 
 	// Lock order: room, the lock of a segment, structure, marking.

@@ -2,6 +2,7 @@ package keyed
 
 import (
 	"math"
+	"sync/atomic"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/rules"
@@ -17,18 +18,37 @@ const (
 	mostRank    = math.MaxInt64 - 1 // above it is a block without keys
 )
 
-// A hand is where the search for the least restricted key continues. It evicts one key of a block,
-// and goes over the whole table before it comes back: all parts stay equally full. In a block, it
-// begins at a slot that differs each time. So a new key stays for about as many evictions as there
-// are keys, wherever its hash puts it, and a caller that goes on is restricted by then.
+// A hand is where the search for the least restricted key of a segment continues. In each round it
+// comes to one slot of each block, and evicts the key there. So all parts of a segment stay equally
+// full, and a new key stays for about as many evictions as there are keys, wherever its hash puts it:
+// a caller that goes on is restricted by then.
 type hand struct {
-	segment, block int
-	evictions      uint64
+	block int
+	round uint32
 }
 
-// slot returns at which of the slots of a block to begin.
-func (h *hand) slot() int {
-	return int(h.evictions * 0x9e3779b97f4a7c15 >> 32 % (blockLines * perLine))
+// mostSkips bounds how many blocks without a key in the slot whose turn it is are passed over.
+const mostSkips = 8
+
+// slot returns which slot of a block is evicted in this round: each in one of eight rounds.
+func (h *hand) slot() int { return int(h.round * 5 % (blockLines * perLine)) }
+
+// turn moves the segment's hand to the next of the blocks with the least bound that has a key in the slot
+// whose turn it is.
+func (s *segment[K]) turn() (block int) {
+	h, a := &s.hand, s.array
+	for skipped := 0; ; skipped++ {
+		block = s.ranks.least(h.block)
+		if block < h.block {
+			h.round++
+		}
+		h.block = block
+		slot := (block*blockLines*perLine + h.slot()) * a.size
+		if skipped == mostSkips || slot < len(a.slots) && atomic.LoadInt64(&a.slots[slot])&used != 0 {
+			return block
+		}
+		h.block++
+	}
 }
 
 // rank returns the rank of a state, from the decision about a cost of 1.
@@ -128,32 +148,23 @@ func (f *finder[K]) evictIdle(s *segment[K], first int64) bool {
 	return true
 }
 
-// searchRanks searches the block with the least bound of ranks, and evicts its least restricted key
-// if no block can have a less restricted one. It reports whether there is nothing to search.
+// searchRanks searches a block with the least bound of ranks, and evicts its least restricted key
+// if no block can have a less restricted one. Of segments with equal bounds, it searches that of the new
+// key: what a segment gains, it loses, and no array outgrows its share of the table. It reports
+// whether there is nothing to search.
 func (f *finder[K]) searchRanks() bool {
-	hand := &f.k.hand
-	index, s, first := f.k.leastOf(rankBounds, hand.segment)
+	_, s, first := f.k.leastOf(rankBounds, f.k.array(f.h).owner.index)
 	if s == nil {
 		return true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if index != hand.segment {
-		hand.segment, hand.block = index, 0
-	}
-	b := s.ranks.least(hand.block)
-	if b < hand.block { // nothing after it is as little restricted: the next segments come first
-		hand.segment, hand.block = index+1, 0
-		if next, _, least := f.k.leastOf(rankBounds, index+1); next != index && least == first {
-			return false
-		}
-	}
-	hand.segment, hand.block = index, b
+	b := s.turn()
 	known := s.ranks.blocks[b]
 	if known > first { // another goroutine searched it meanwhile
 		return false
 	}
-	slot, least, second := s.ranksOf(b, hand.slot(), f.at(s))
+	slot, least, second := s.ranksOf(b, s.hand.slot(), f.at(s))
 	if s.ranks.set(b, min(least, second)); slot < 0 {
 		return false
 	}
@@ -163,8 +174,7 @@ func (f *finder[K]) searchRanks() bool {
 	if least <= known {
 		s.ranks.set(b, second)
 		f.evictLimited(s, slot)
-		hand.block++
-		hand.evictions++
+		s.hand.block++
 	}
 	return false
 }

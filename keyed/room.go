@@ -42,10 +42,11 @@ func (k *Limiter[K]) ceiling(ver *version) {
 	if o.Keys {
 		slot += int64(unsafe.Sizeof(*new(K)))
 	}
+	slot += 2 // the highest bits of its hash, and a bound of 8 bytes for each block of 8 slots
 	if !ver.resetRanks {
-		slot++ // a bound of 8 bytes for each block of 8 slots
+		slot++ // another bound
 	}
-	slot = slot*10/7 + 1 // arrays are at least seven tenths full
+	slot = slot*12/7 + 1 // arrays are at least seven twelfths full: see grow and newArray
 	entry := limiterBytes + memoryBytes*partsWithMemory(ver.prepared.Limit())
 	keys := o.MaxBytes * 3 / 4 / slot
 	k.most = o.MaxBytes * 3 / 16 / entry
@@ -82,10 +83,10 @@ func partsWithMemory(l weir.Limit) (n int64) {
 	return n
 }
 
-// makeRoom reserves room for a new key at the ceiling. It evicts an idle key, or does what
+// makeRoom reserves room for a new key, of hash h, at the ceiling. It evicts an idle key, or does what
 // Options.Full says. Without room it reports false, and when there will be some. now is a reading of
 // wall time or not. The caller must hold no lock.
-func (k *Limiter[K]) makeRoom(now int64, wall bool) (wait time.Duration, ok bool) {
+func (k *Limiter[K]) makeRoom(h uint64, now int64, wall bool) (wait time.Duration, ok bool) {
 	k.room.Lock()
 	defer k.room.Unlock()
 	for tries, settled := 0, 0; ; tries++ {
@@ -93,7 +94,7 @@ func (k *Limiter[K]) makeRoom(now int64, wall bool) (wait time.Duration, ok bool
 			return 0, true
 		}
 		k.count.Add(-1)
-		f := finder[K]{k: k, now: now, wall: wall, evicts: k.opts.Full == Evict, first: math.MaxInt64}
+		f := finder[K]{k: k, h: h, now: now, wall: wall, evicts: k.opts.Full == Evict, first: math.MaxInt64}
 		f.search()
 		if settled++; f.gone == 0 && (f.stale || f.evicts && k.isReserved()) {
 			settled = 0
@@ -114,6 +115,7 @@ func (k *Limiter[K]) makeRoom(now int64, wall bool) (wait time.Duration, ok bool
 // A finder looks for a key to evict.
 type finder[K comparable] struct {
 	k      *Limiter[K]
+	h      uint64 // of the new key
 	now    int64
 	wall   bool  // now is wall time
 	stale  bool  // what was to be evicted has changed meanwhile

@@ -20,6 +20,7 @@ type segment[K comparable] struct {
 	mu      sync.Mutex
 	table   *Limiter[K]
 	array   *array[K]
+	index   int    // on the shelves
 	prefix  uint64 // the high bits of the hashes
 	count   int    // slots in use
 	entries []*entry[K]
@@ -27,6 +28,7 @@ type segment[K comparable] struct {
 
 	idle  bounds // a time before which no key of a block is idle
 	ranks bounds // a rank below which a block has no key that can be evicted: see rank
+	hand  hand
 
 	scratch [16]int64
 }
@@ -223,11 +225,18 @@ func (s *segment[K]) sweepAll(now int64) {
 }
 
 // hasRoom reports whether the array has room for another key. Keys that lie far from their lines
-// enlarge it, unless it is half empty: then their hashes cluster, and a larger array would not
-// help.
+// enlarge it: in an array that is three quarters full, a few do so by chance, after millions of other
+// keys, and they may lie twice as far. In one that is half empty, their hashes cluster, and a larger
+// array would not help.
 func (s *segment[K]) hasRoom() bool {
-	room := s.array.capacity()
-	return 20*(s.count+1) <= 17*room && (s.array.far.Load() <= maxFar || 2*s.count <= room)
+	room, far := s.array.capacity(), s.array.far.Load()
+	switch {
+	case 4*s.count > 3*room:
+		return 20*(s.count+1) <= 17*room && far <= maxFar
+	case 2*s.count > room:
+		return far <= 2*maxFar
+	}
+	return true
 }
 
 // put finds a slot for a new key, in a segment that has room for it.

@@ -106,7 +106,7 @@ func TestOptionsOfTheCeiling(t *testing.T) {
 		}
 	}
 	for limit, most := range map[weir.Limit]int{
-		l: 1 << 16 * 3 / 4 / 23,
+		l: 1 << 16 * 3 / 4 / 31,
 		weir.SlidingLog{Limit: 2, Window: time.Hour}: 42,
 	} {
 		k, err := keyed.New[int](limit, keyed.Options{MaxBytes: 1 << 16, Full: keyed.Refuse})

@@ -104,7 +104,7 @@ func (k *Limiter[K]) take(key K, h uint64, cost int64, slot int) weir.Decision {
 	if ver := k.version.Load(); slot == absent && ver.welcomes && k.opts.Full == Evict && uint64(cost-1) < uint64(ver.largest) {
 		// a new key will need room; makeRoom must be called without any lock held
 		if n := k.count.Load(); n >= int64(k.opts.MaxKeys) {
-			_, room = k.makeRoom(k.reading(ver.wall), ver.wall)
+			_, room = k.makeRoom(h, k.reading(ver.wall), ver.wall)
 		}
 	}
 	g := k.grip(key, h)
@@ -135,7 +135,7 @@ func (g *grip[K]) decideWithoutRoom(wait time.Duration, shared func(s *Limiter[K
 func (g *grip[K]) makeRoom() (wait time.Duration, ok bool) {
 	k, own, wall := g.k, g.own, g.s.array.version.wall
 	g.release()
-	wait, ok = k.makeRoom(g.now, wall)
+	wait, ok = k.makeRoom(g.h, g.now, wall)
 	if *g = k.grip(g.key, g.h); own != nil {
 		g.adopt(own)
 	}
@@ -154,7 +154,7 @@ func (k *Limiter[K]) peek(key K, h uint64, cost int64) weir.Decision {
 	}
 	wall := g.s.array.version.wall
 	g.release()
-	wait, ok := k.makeRoom(g.now, wall)
+	wait, ok := k.makeRoom(h, g.now, wall)
 	switch {
 	case ok:
 		k.count.Add(-1)
