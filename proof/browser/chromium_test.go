@@ -21,6 +21,7 @@ type browser struct {
 	mu  sync.Mutex // for a command and its result
 	in  io.Writer
 	out *bufio.Reader
+	end func() error
 }
 
 // startBrowser starts one until the test ends.
@@ -38,7 +39,7 @@ func startBrowser(t *testing.T) *browser {
 		t.Fatalf("playwright-core is not installed: make needs, or npm ci --ignore-scripts in proof/browser (%v)", err)
 	}
 	cmd := exec.Command(node, "drive.mjs")
-	cmd.Env = append(os.Environ(), "CHROMIUM="+chromium)
+	cmd.Env = append(os.Environ(), "CHROMIUM="+chromium, fmt.Sprint("PATIENCE=", servers.Patience.Milliseconds()))
 	cmd.WaitDelay = 10 * time.Second
 	var said strings.Builder
 	cmd.Stderr = &said
@@ -60,11 +61,15 @@ func startBrowser(t *testing.T) *browser {
 		if _, err := io.Copy(io.Discard, out); err != nil {
 			t.Error(err)
 		}
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("the browser did not end well: %v\n%s", err, said.String())
+		err := cmd.Wait()
+		if err != nil {
+			t.Errorf("the browser did not end well: %v", err)
+		}
+		if said.Len() > 0 {
+			t.Logf("the browser's driver: %s", said.String())
 		}
 	})
-	return &browser{in: in, out: bufio.NewReader(out)}
+	return &browser{in: in, out: bufio.NewReader(out), end: cmd.Process.Kill}
 }
 
 // do sends a command, and reads its result.
@@ -78,6 +83,8 @@ func (b *browser) do(command map[string]any, result any) error {
 	if _, err := b.in.Write(append(line, '\n')); err != nil {
 		return err
 	}
+	late := time.AfterFunc(3*servers.Patience, func() { b.end() }) // drive.mjs says earlier what takes too long
+	defer late.Stop()
 	text, err := b.out.ReadBytes('\n')
 	if err != nil {
 		return fmt.Errorf("the browser has ended: %w", err)

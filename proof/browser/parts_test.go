@@ -119,7 +119,9 @@ func join(t *testing.T, at string) (ticket string, place int) {
 // joinWith joins with a ticket, or comes back with the one that a first request gets.
 func joinWith(t *testing.T, at, with string) (ticket string, place int) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), servers.Patience)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
