@@ -44,7 +44,8 @@ func openCostNode(t *testing.T, addr, name string, l weir.Limit, leased bool) co
 	}
 	n := costNode{stores: []weir.Store{store}}
 	if leased {
-		over, err := leasing.New(store, leasing.Options{})
+		// tokens whose round trip has no answer in time are lost
+		over, err := leasing.New(store, leasing.Options{Timeout: patience})
 		if err != nil {
 			t.Fatal(err)
 		}

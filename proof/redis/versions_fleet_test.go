@@ -161,7 +161,7 @@ func TestTwoVersionsThroughLeases(t *testing.T) {
 	var admitted atomic.Int64
 	var callers sync.WaitGroup
 	for i := range 2 {
-		node, err := leasing.New(open(t, connect(t, server.Addr), weirredis.Options{Timeout: patience}), leasing.Options{})
+		node, err := leasing.New(open(t, connect(t, server.Addr), weirredis.Options{Timeout: patience}), leasing.Options{Timeout: patience})
 		if err != nil {
 			t.Fatal(err)
 		}

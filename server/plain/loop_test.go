@@ -157,7 +157,7 @@ func TestWaitingRequestsLetOthersPass(t *testing.T) {
 }
 
 // TestPipelineWithoutEnd: a client that sends requests ahead without end gets its responses in order, and
-// other clients theirs meanwhile.
+// other clients theirs meanwhile. It goes on for as long as the other clients take.
 func TestPipelineWithoutEnd(t *testing.T) {
 	loops(t)
 	_, addr := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.RequestURI) }))
@@ -173,6 +173,7 @@ func TestPipelineWithoutEnd(t *testing.T) {
 					fmt.Fprintf(&b, "GET /%d HTTP/1.1\r\nHost: h\r\n\r\n", n)
 					n++
 				}
+				c.SetWriteDeadline(time.Now().Add(patience))
 				if _, err := c.Write(b.Bytes()); err != nil {
 					t.Error(err)
 					return
@@ -185,6 +186,9 @@ func TestPipelineWithoutEnd(t *testing.T) {
 			in := bufio.NewReader(c)
 			n := 0
 			for ; ; n++ {
+				if n%50 == 0 {
+					c.SetReadDeadline(time.Now().Add(patience))
+				}
 				resp, err := http.ReadResponse(in, nil)
 				if err != nil {
 					break
