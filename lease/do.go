@@ -152,8 +152,7 @@ type turn struct {
 }
 
 // mostTries is how often a caller waits for leased tokens that other callers then take first. After
-// that it requests its own cost, and so it does after a request without an answer in time, if it has a
-// deadline of its own that is later.
+// that it requests its own cost.
 const mostTries = 4
 
 // here decides about charges from leased tokens.
@@ -165,7 +164,7 @@ func (s *Store) fromLeases(ctx context.Context, batch []weir.Charge, out []weir.
 	for try := 0; len(turns) > 0; try++ {
 		own, waiting := turns[:0:0], turns[:0]
 		for _, t := range turns {
-			switch s.begin(ctx, &t, try) {
+			switch s.begin(&t, try) {
 			case waits:
 				waiting = append(waiting, t)
 			case direct:
@@ -214,13 +213,10 @@ func (a *request) wait(ctx context.Context) bool {
 }
 
 // begin decides about a charge, or returns what has to happen first.
-func (s *Store) begin(ctx context.Context, t *turn, try int) verdict {
-	if r := t.request; r != nil && r.err != nil {
-		if _, ends := ctx.Deadline(); !r.late || !ends || ctx.Err() != nil {
-			t.c.Err = r.err
-			return decided
-		}
-		try = mostTries // it gives the store more time than the request did
+func (s *Store) begin(t *turn, try int) verdict {
+	if t.request != nil && t.request.err != nil {
+		t.c.Err = t.request.err
+		return decided
 	}
 	e := s.enter(t.c)
 	if t.e = e; e == nil {

@@ -130,34 +130,3 @@ func TestLateReplies(t *testing.T) {
 		}
 	})
 }
-
-// TestCallersWithTimeOfTheirOwn: a request for tokens that several callers wait for has no answer in time. Those with
-// later deadlines are decided by the store.
-func TestCallersWithTimeOfTheirOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, r := open(t, day, lease.Options{Lifetime: 100 * ms}, ms)
-		for range 20 {
-			c.take(1)
-		}
-		r.way = 150 * ms // in each direction, for longer than tokens are of use
-		ctx, cancel := context.WithTimeout(t.Context(), 10*sec)
-		defer cancel()
-		var wg sync.WaitGroup
-		for range 100 {
-			wg.Go(func() {
-				out := make([]weir.Decision, 1)
-				if err := c.s.Do(ctx, []weir.Charge{{Name: "l", Key: "k", Limit: day, Cost: 1}}, out); err != nil || !out[0].Allowed {
-					t.Errorf("%+v, %v", out[0], err)
-				}
-			})
-		}
-		start := time.Now()
-		wg.Wait()
-		if d := time.Since(start); d > sec {
-			t.Errorf("it took %v", d)
-		}
-		if s := c.s.Stats(); s.Lost == 0 {
-			t.Errorf("no request came too late: this test is about nothing: %+v", s)
-		}
-	})
-}

@@ -49,9 +49,8 @@ type Options struct {
 	// decides about all other keys. Default: 2^14.
 	MaxKeys int
 	// Timeout is the deadline of round trips that lease tokens, for several callers or ahead of
-	// demand. Default: Lifetime, as tokens that arrive later are of no use. A caller that waited for one in
-	// vain, and has a later deadline, requests its own cost. A round trip for a single call has the
-	// deadline of that call's context alone.
+	// demand. Default: Lifetime, as tokens that arrive later are of no use. A round trip for a
+	// single call has the deadline of that call's context alone.
 	Timeout time.Duration
 
 	// Clock and Timers are for virtual time. Clock reads nanoseconds and only goes forward. Both

@@ -18,7 +18,6 @@ type roundTrip struct {
 	parts []part
 	sent  int64
 	err   error
-	late  bool // it had no answer within Options.Timeout
 
 	inFlight int // how many requests it answers, which Close waits for
 }
@@ -43,8 +42,7 @@ type request struct {
 	generation int
 	peek       bool // if less is granted, find out when there is more
 	done       chan struct{}
-	err        error // set before done, as late
-	late       bool
+	err        error // set before done
 
 	back  []weir.Charge
 	given int64
@@ -125,7 +123,6 @@ func (s *Store) runInBackground(t *roundTrip) {
 		ctx, cancel := context.WithTimeout(context.Background(), s.opts.Timeout)
 		defer cancel()
 		_ = s.transmit(ctx, t) // receive passes the error on to the waiting callers
-		t.late = ctx.Err() != nil
 		s.receive(t)
 	}()
 }
@@ -292,7 +289,7 @@ func (s *Store) receiveGrant(t *roundTrip, p *part, now int64) {
 	if e.request == a {
 		e.request = nil
 	}
-	if a.err, a.late = t.wrong(p.at), t.late; a.err != nil {
+	if a.err = t.wrong(p.at); a.err != nil {
 		s.stats.lost.Add(uint64(a.n))
 		e.quiet = plus(now, s.opts.Lifetime/instant)
 		return

@@ -156,7 +156,7 @@ func (n *node) call(cost int64) {
 }
 
 func (n *node) try(a attempt) {
-	switch n.s.begin(context.Background(), &a.turn, a.tries) {
+	switch n.s.begin(&a.turn, a.tries) {
 	case decided:
 		if a.c.Err == nil {
 			n.decided(a.d, a.c.Cost)
