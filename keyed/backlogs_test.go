@@ -58,7 +58,7 @@ func throttle(t *testing.T, b *Backlogs, key string, burst, count, period, quant
 // TestRedisCellCases: the published cases of redis-cell's own tests, and those of its README.
 func TestRedisCellCases(t *testing.T) {
 	var now int64
-	b, err := NewBacklogs(Options{Clock: func() int64 { return now }})
+	b, err := NewBacklogs(Options{Clock: func() int64 { return now }, Timers: noTimers})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestBesideRedisCell(t *testing.T) {
 	random := rand.New(rand.NewPCG(seeds.Seed(), 0))
 	for range 200 {
 		var now int64
-		b, err := NewBacklogs(Options{Clock: func() int64 { return now }})
+		b, err := NewBacklogs(Options{Clock: func() int64 { return now }, Timers: noTimers})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +143,7 @@ func TestBacklogsTogether(t *testing.T) {
 func TestBacklogsFull(t *testing.T) {
 	for _, full := range []Full{Evict, Refuse} {
 		var now int64
-		b, err := NewBacklogs(Options{MaxKeys: 10, Full: full, Clock: func() int64 { return now }})
+		b, err := NewBacklogs(Options{MaxKeys: 10, Full: full, Clock: func() int64 { return now }, Timers: noTimers})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -98,3 +98,28 @@ func TestNewKeysStayWhereverTheyAre(t *testing.T) {
 		}
 	}
 }
+
+// TestARefusingKeyStaysWhileAnotherAdmits: of keys that all but one refuse, a new key replaces that one, though what is
+// known of the others is from their first requests, when they admitted more. The search ended after 64 blocks.
+func TestARefusingKeyStaysWhileAnotherAdmits(t *testing.T) {
+	for _, keys := range []int{1000, 20_000} {
+		now := int64(time.Hour)
+		k := with[int](t, weir.TokenBucket{Rate: weir.PerMinute(3), Burst: 3}, Options{MaxKeys: keys, Clock: func() int64 { return now }})
+		for i := range keys - 1 {
+			now += 10
+			for range 4 {
+				k.Take(i, 1)
+			}
+		}
+		k.Take(-1, 1)
+		k.Take(-2, 1)
+		for i := range keys - 1 {
+			if k.Peek(i, 1).Allowed {
+				t.Errorf("of %d keys, key %d, which refused, was evicted", keys, i)
+			}
+		}
+		if s := k.Stats(); s.EvictedFull != 1 || k.Peek(-1, 3).Remaining != 3 {
+			t.Errorf("%+v", s)
+		}
+	}
+}

@@ -13,11 +13,11 @@ import (
 const (
 	// sweepEvery is the least time between two sweeps.
 	sweepEvery = time.Second
-	// mostTries bounds how many blocks are searched for the least restricted key, if the first keys
-	// cannot be evicted because callers wait for them.
+	// mostTries bounds how many blocks are searched for the least restricted key, once a key was found that
+	// admits a request.
 	mostTries = 64
-	// mostLooks is the same bound if no key may be evicted. The result is then a time at which
-	// there is room for certain, but perhaps not the first.
+	// mostLooks is the same bound without such a key, or if no key may be evicted. The result is then a
+	// time at which there is room for certain, but perhaps not the first.
 	mostLooks = 4096
 	// mostRetries bounds how often a search is repeated because other callers change the table meanwhile.
 	mostRetries = 1000
@@ -151,11 +151,8 @@ func (f *finder[K]) search() {
 		f.evictLeastRanked(ver)
 		return
 	}
-	most := mostTries
-	if !f.evicts {
-		most = mostLooks
-	}
-	for f.tries < most && !f.searchBlock() {
+	// After many blocks, a key that admits a request is as good as the best: see evictLeastRanked.
+	for f.tries < mostLooks && (f.tries < mostTries || !f.bestAdmits()) && !f.searchBlock() {
 	}
 	if f.restore(); f.gone == 0 && f.evicts {
 		f.evictBest()
@@ -245,6 +242,27 @@ func (f *finder[K]) evictBest() {
 	if f.stale = !f.isBest(s); !f.stale {
 		f.evictLimited(s, f.best.slot)
 	}
+}
+
+// bestAdmits reports whether the best candidate, if there is one to evict, admits a request.
+func (f *finder[K]) bestAdmits() bool {
+	s := f.best.s
+	if s == nil || !f.evicts {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.array != f.best.a {
+		return false
+	}
+	now := f.at(s)
+	head, ok := s.array.lockUsed(f.best.slot)
+	if !ok {
+		return false
+	}
+	defer s.array.unlock(f.best.slot, head)
+	rank, _ := s.rankOf(f.best.slot, head, now)
+	return rank < refusesRank
 }
 
 // isBest reports whether the best candidate is in its slot, or one that is no more restricted.
