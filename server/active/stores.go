@@ -218,7 +218,11 @@ func (s *storeSet) start(def, home policy.Store, byName map[string]failover.OnFa
 	}
 	inner := weir.Store(o.store)
 	if def.Lease.On {
-		if o.lease, err = lease.New(o.store, lease.Options{Lifetime: def.Lease.Lifetime, MaxOutstanding: def.Lease.Max}); err != nil {
+		options := lease.Options{Lifetime: def.Lease.Lifetime, MaxOutstanding: def.Lease.Max}
+		if def.Deadline > max(options.Lifetime, lease.DefaultLifetime) {
+			options.Timeout = def.Deadline // a request waits as long for tokens as for the store
+		}
+		if o.lease, err = lease.New(o.store, options); err != nil {
 			return nil, errors.Join(err, o.close())
 		}
 		inner = o.lease
