@@ -252,25 +252,26 @@ func (f *finder[K]) bestAdmits() bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.array != f.best.a {
-		return false
-	}
-	now := f.at(s)
-	head, ok := s.array.lockUsed(f.best.slot)
+	head, ok := f.lockBest(s)
 	if !ok {
 		return false
 	}
 	defer s.array.unlock(f.best.slot, head)
-	rank, _ := s.rankOf(f.best.slot, head, now)
+	rank, _ := s.rankOf(f.best.slot, head, f.at(s))
 	return rank < refusesRank
+}
+
+// lockBest locks the slot of the best candidate, whose segment is locked. It reports false if the slot is gone or empty.
+func (f *finder[K]) lockBest(s *segment[K]) (head int64, ok bool) {
+	if s.array != f.best.a {
+		return 0, false
+	}
+	return s.array.lockUsed(f.best.slot)
 }
 
 // isBest reports whether the best candidate is in its slot, or one that is no more restricted.
 func (f *finder[K]) isBest(s *segment[K]) bool {
-	if s.array != f.best.a {
-		return false
-	}
-	head, ok := s.array.lockUsed(f.best.slot)
+	head, ok := f.lockBest(s)
 	if !ok {
 		return false
 	}

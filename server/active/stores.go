@@ -201,6 +201,12 @@ func (s *storeSet) openProduct(def policy.Store, tag func(name, key string) stri
 	return stores.Open(def, tag)
 }
 
+// leaseOptions are those of a store's leases. A request waits as long for tokens as for the store.
+func leaseOptions(def policy.Store) lease.Options {
+	lifetime := cmp.Or(def.Lease.Lifetime, lease.DefaultLifetime)
+	return lease.Options{Lifetime: lifetime, MaxOutstanding: def.Lease.Max, Timeout: max(lifetime, def.Deadline)}
+}
+
 // start opens a store: the product's, with leases around it where the policy has them, and failover
 // around that. Where the policy has regions, they are around all of it.
 func (s *storeSet) start(def, home policy.Store, byName map[string]failover.OnFailure, tag func(name, key string) string, fresh []*store) (*store, error) {
@@ -218,11 +224,7 @@ func (s *storeSet) start(def, home policy.Store, byName map[string]failover.OnFa
 	}
 	inner := weir.Store(o.store)
 	if def.Lease.On {
-		options := lease.Options{Lifetime: def.Lease.Lifetime, MaxOutstanding: def.Lease.Max}
-		if def.Deadline > max(options.Lifetime, lease.DefaultLifetime) {
-			options.Timeout = def.Deadline // a request waits as long for tokens as for the store
-		}
-		if o.lease, err = lease.New(o.store, options); err != nil {
+		if o.lease, err = lease.New(o.store, leaseOptions(def)); err != nil {
 			return nil, errors.Join(err, o.close())
 		}
 		inner = o.lease
